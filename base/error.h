@@ -1,0 +1,57 @@
+/* Status codes and error details, used by every part of gatemass.
+ *
+ * A function that can fail returns 0 or a negative `enum gm_status` and, where it takes a `struct gm_error *`, says there
+ * what is wrong, where (file, offset, line or field) and what would be right. Only programs print and exit.
+ */
+#ifndef GM_BASE_ERROR_H
+#define GM_BASE_ERROR_H
+
+#include <stddef.h>
+
+enum gm_status {
+	GM_OK = 0,
+	GM_ERR_USAGE = -1,       /* an argument or option that makes no sense: exit status 2 */
+	GM_ERR_IO = -2,          /* the system refused: open, read, write, rename */
+	GM_ERR_FORMAT = -3,      /* the data is damaged, cut off or not of this format */
+	GM_ERR_MEMORY = -4,      /* out of memory, or a bound on memory would be broken */
+	GM_ERR_UNSUPPORTED = -5, /* understood, but this input cannot give it (a substitution from a top-k trace, say) */
+};
+
+/* Room for one message: "what is wrong: where: what would be right". */
+struct gm_error {
+	int code;       /* enum gm_status, 0 while nothing failed */
+	char text[256]; /* NUL-terminated, cut off with "…" where it does not fit */
+};
+
+/* Records a failure and returns its code, so that `return gm_fail(err, GM_ERR_IO, "...")` reads naturally.
+ * The first failure wins: an error already recorded is kept. `err` may be NULL. */
+int gm_fail(struct gm_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Puts "prefix: " before a recorded message (a file name learnt further out). Returns err->code. */
+int gm_error_prefix(struct gm_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Forwards a failure to the caller. */
+#define GM_TRY(call)                       \
+	do {                               \
+		int gm_status_ = (call);   \
+		if (gm_status_ < 0)        \
+			return gm_status_; \
+	} while (0)
+
+/* The same in a function that has a clean-up label `out` and an int `status`. */
+#define GM_TRY_OUT(call)          \
+	do {                      \
+		status = (call);  \
+		if (status < 0)   \
+			goto out; \
+	} while (0)
+
+/* calloc/realloc that report failure as an error; sizes are checked for overflow. gm_alloc zeroes the memory.
+ * Both return NULL and record GM_ERR_MEMORY on failure (gm_realloc leaves the old block alone). n == 0 gives a valid pointer. */
+void *gm_alloc(size_t n, size_t size, struct gm_error *err);
+void *gm_realloc(void *old, size_t n, size_t size, struct gm_error *err);
+
+/* A copy of a string on the heap, or NULL with GM_ERR_MEMORY. */
+char *gm_strdup(const char *text, struct gm_error *err);
+
+#endif

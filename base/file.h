@@ -1,0 +1,29 @@
+/* Output files that never stand half-written under their final name, and whole text files as input. */
+#ifndef GM_BASE_FILE_H
+#define GM_BASE_FILE_H
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+/* An output: written as NAME.part beside NAME and renamed by gm_output_commit; "-" is standard output. */
+struct gm_output {
+	FILE *stream;
+	char *path; /* final name, NULL for standard output */
+	char *part; /* name while being written */
+};
+
+/* Opens for writing. On failure nothing is left behind. A path that is a device or a pipe (/dev/null, a FIFO) is written to
+ * directly. */
+int gm_output_open(struct gm_output *out, const char *path, struct gm_error *err);
+
+/* Flushes, checks for write errors, closes and renames. On failure the .part file is removed. */
+int gm_output_commit(struct gm_output *out, struct gm_error *err);
+
+/* Closes and removes what was written; does nothing after a commit or on a zeroed struct. */
+void gm_output_discard(struct gm_output *out);
+
+/* A whole file ("-": standard input) of at most max bytes, NUL-terminated. NULL on failure; free() it. size may be NULL. */
+char *gm_read_file(const char *path, size_t max, size_t *size, struct gm_error *err);
+
+#endif
