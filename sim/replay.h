@@ -1,0 +1,62 @@
+/* Replay of one configuration over the windows of a trace. */
+#ifndef GM_SIM_REPLAY_H
+#define GM_SIM_REPLAY_H
+
+#include "policies/core.h"
+#include "sim/clock.h"
+#include "sim/window.h"
+
+struct gm_replay_config {
+	struct gm_core_config core;
+	const struct gm_hw *hw; /* NULL or hw->instant: counts only, background copies land at the layer's next event */
+	bool timed;             /* false with hw: counts only, but hw's bytes are known */
+	enum gm_prefill prefill;
+	uint64_t warmup; /* tokens left out of every statistic */
+	bool reset_per_sequence;
+	const uint32_t *preload; /* [n_preload] as gm_core_preload takes it, or NULL */
+	size_t n_preload;
+};
+
+/* What one token (or one layer, or one sequence, or the whole trace) came to. */
+struct gm_tally {
+	uint64_t tokens;
+	struct gm_counters count;
+	struct gm_time_split time_us; /* sums over counted passes; zeros where nothing is timed */
+	uint64_t timed_tokens;        /* tokens of the counted passes (R17) */
+};
+void gm_tally_add(struct gm_tally *to, const struct gm_tally *from);
+
+/* Optional outputs; NULL members are not wanted. */
+struct gm_replay_sink {
+	/* one counted token with all its layers; in batches the pass's time stands at its first token */
+	void (*token)(void *user, uint64_t token, uint32_t sequence, const struct gm_tally *tally);
+	void *user;
+	const struct gm_span_sink *span; /* timeline of tokens span_from ... span_to - 1 */
+	uint64_t span_from, span_to;
+	bool per_sequence; /* keep tallies by sequence */
+};
+
+struct gm_replay;
+
+/* Bytes that a replay of this configuration holds (to plan how many fit side by side). */
+size_t gm_replay_bytes(const struct gm_replay_config *config);
+
+/* config, sink and what they point to must outlive the replay. NULL on failure (configuration errors: GM_ERR_USAGE). */
+struct gm_replay *gm_replay_new(const struct gm_replay_config *config, const struct gm_replay_sink *sink,
+				struct gm_scratch *scratch, struct gm_error *err);
+void gm_replay_free(struct gm_replay *replay);
+
+/* Replays one window; windows come in order. `windows` answers for experts beyond the ranking. */
+int gm_replay_window(struct gm_replay *replay, struct gm_windows *windows, const struct gm_window *window,
+		     struct gm_error *err);
+
+/* Results so far. */
+void gm_replay_total(const struct gm_replay *replay, struct gm_tally *total);
+const struct gm_tally *gm_replay_layers(const struct gm_replay *replay); /* [n_layer]; token time is in none */
+const struct gm_tally *gm_replay_sequences(const struct gm_replay *replay, uint32_t *n_sequence); /* if asked for */
+
+/* Popularity of a trace's experts for preloading (R5): items layer * n_expert + expert, most requested first, ties to the lower id; scope
+ * layer: layer after layer; scope global: over all layers. *order [n_layer * n_expert] is the caller's to free. */
+int gm_popularity(struct gm_trace *trace, enum gm_scope scope, uint32_t **order, struct gm_error *err);
+
+#endif

@@ -1,0 +1,52 @@
+/* A window: whole passes of a trace, decoded once and replayed by any number of configurations. */
+#ifndef GM_SIM_WINDOW_H
+#define GM_SIM_WINDOW_H
+
+#include "base/error.h"
+#include "traces/reader.h"
+
+enum gm_prefill {
+	GM_PREFILL_TOKEN, /* every token its own pass */
+	GM_PREFILL_BATCH, /* the passes as they were recorded */
+};
+
+/* What lies in a window. Row arrays are layer-major: row r(layer, i) = layer * stride + i. */
+struct gm_window {
+	uint64_t first_token;
+	uint32_t n_token;
+	uint32_t stride;          /* tokens from one layer to the next in the row arrays, >= n_token */
+	uint32_t n_ranked;        /* experts a row */
+	const uint32_t *sequence; /* [n_token] */
+	const uint32_t *pass_end; /* [n_token] index one past the pass that token i belongs to */
+	const uint8_t *present;   /* [n_layer][stride] */
+	const uint16_t *ranked;   /* [n_layer][stride][n_ranked] S, then the others by selection score */
+	const double *gate;       /* [n_layer][stride][top_k] */
+	const uint32_t
+	    *next_use; /* [n_layer][stride][top_k] first token of the next pass that requests it; NULL unless asked for */
+	bool all_present;
+};
+
+struct gm_windows; /* an iterator over a trace */
+
+enum gm_windows_flag {
+	GM_WINDOWS_NEXT_USE = 1,  /* one pass backwards first: needs a seekable trace */
+	GM_WINDOWS_TAIL = 2,      /* gm_windows_beyond will be asked for; a streamed trace must then be decoded whole */
+	GM_WINDOWS_HEAD_ONLY = 4, /* gm_windows_beyond answers "none" instead of failing where there is no tail */
+};
+
+/* The trace must outlive it. Several iterators can read one seekable trace in turn. */
+struct gm_windows *gm_windows_new(struct gm_trace *trace, enum gm_prefill prefill, unsigned flags, struct gm_error *err);
+void gm_windows_free(struct gm_windows *windows);
+
+/* The next window: 1, 0 at the end, or an error. It is valid until the next call. */
+int gm_windows_next(struct gm_windows *windows, const struct gm_window **window, struct gm_error *err);
+
+/* The experts beyond the ranking of one row of the current window, with selection scores, in order of id (see struct gm_rows). Errors
+ * name token and layer. */
+int gm_windows_beyond(struct gm_windows *windows, uint32_t layer, uint32_t i, const uint16_t **expert, const double **score,
+		      uint32_t *n, struct gm_error *err);
+
+/* Memory held now. */
+size_t gm_windows_bytes(const struct gm_windows *windows);
+
+#endif
