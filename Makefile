@@ -1,6 +1,7 @@
-# gatemass: everything builds into build/; `make help` lists the targets.
+# gatemass: everything builds into build/. `make help` lists the targets.
 
 BUILD    ?= build
+PREFIX   ?= /usr/local
 CC       ?= cc
 CFLAGS   ?= -O2 -g
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
@@ -8,48 +9,153 @@ CPPFLAGS += -I. -D_GNU_SOURCE
 ALL_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS)
 LDLIBS   := -lzstd -lcjson -lxxhash -lm -ldl
 
+# A program is a folder with a main.c; all other sources of the modules make one library.
 PROGRAMS := traces sim report
 MODULES  := base traces policies sim report
 
 LIB_SOURCES := $(filter-out %/main.c,$(foreach m,$(MODULES),$(wildcard $(m)/*.c)))
-LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/obj/%.o)
 LIBRARY     := $(BUILD)/libgatemass.a
 BINARIES    := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/main.c),$(BUILD)/bin/$(p)))
 
-TEST_SUPPORT := $(wildcard tests/support/*.c) tests/reference/reference.c
-TEST_SOURCES := $(wildcard tests/unit/test_*.c) $(wildcard tests/reference/test_*.c) $(wildcard tests/cli/test_*.c)
-TEST_OBJECTS := $(TEST_SUPPORT:%.c=$(BUILD)/obj/%.o)
-TESTS        := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TEST_SOURCES)))
+# Tests, and the programs of `make bench`, `make soak` and `make fuzz`, link with tests/support and the reference replay.
+TEST_SUPPORT  := $(wildcard tests/support/*.c) tests/reference/reference.c
+TEST_SOURCES  := $(foreach d,unit reference cli,$(wildcard tests/$(d)/test_*.c))
+BENCH_SOURCES := $(wildcard tests/bench/*.c)
+SOAK_SOURCES  := $(wildcard tests/soak/*.c)
+FUZZ_SOURCES  := $(wildcard tests/fuzz/fuzz_*.c)
+
+TESTS   := $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TEST_SOURCES)))
+BENCHES := $(BENCH_SOURCES:tests/%.c=$(BUILD)/%)
+SOAKS   := $(SOAK_SOURCES:tests/%.c=$(BUILD)/%)
+FUZZERS := $(FUZZ_SOURCES:tests/%.c=$(BUILD)/%)
+
+object = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+link   = @mkdir -p $(@D) && echo "link $@" && $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBRARY)
 
 .DEFAULT_GOAL := all
-.PHONY: all clean test-programs
+.DELETE_ON_ERROR:
+.SUFFIXES:
 
-all: $(BINARIES)
+all: $(BINARIES) ## build the programs into build/bin (default)
 
 $(BUILD)/obj/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	@mkdir -p $(@D) && echo "cc   $<"
+	@$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(LIBRARY): $(LIB_OBJECTS)
-	@rm -f $@
-	ar rcs $@ $^
+# Where the profiles stand that come with the sources, for a build folder outside of the tree.
+$(BUILD)/obj/sim/profile.o: CPPFLAGS += -DGM_SOURCE_DIR='"$(CURDIR)"'
 
-$(BUILD)/bin/%: $(BUILD)/obj/%/main.o $(LIBRARY)
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(LIBRARY): $(call object,$(LIB_SOURCES))
+	@rm -f $@ && ar rcs $@ $^
 
-vpath test_%.c tests/unit tests/reference tests/cli
-$(BUILD)/obj/tests/%.o: tests/%.c
-$(TESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.test.o $(TEST_OBJECTS) $(LIBRARY)
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(BUILD)/obj/tests/%.test.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+$(BINARIES): $(BUILD)/bin/%: $(BUILD)/obj/%/main.o $(LIBRARY)
+	$(link) $(LDLIBS)
+
+# One rule a test: its source may stand in any of three folders.
+$(foreach t,$(TEST_SOURCES),$(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call object,$(t))))
+$(TESTS): $(call object,$(TEST_SUPPORT)) $(LIBRARY)
+	$(link) -lcmocka $(LDLIBS)
+
+$(BENCHES) $(SOAKS) $(FUZZERS): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(call object,$(TEST_SUPPORT)) $(LIBRARY)
+	$(link) -lcmocka $(LDLIBS)
+
+# --- what a newcomer types: both install what is missing, build and run ---
+
+demo: $(BUILD)/deps.done ## from nothing to a first result, in a minute
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) sh scripts/demo.sh
+
+test: $(BUILD)/deps.done ## build and run all tests
+	@$(MAKE) --no-print-directory run-tests
+
+run-tests: test-programs
+	@sh tests/run.sh $(BUILD)
 
 test-programs: $(TESTS) $(BINARIES)
 
-clean:
+test-update: $(BUILD)/tests/test_cli $(BINARIES) ## rewrite the expected outputs in tests/cli/cases
+	@GM_UPDATE=1 GM_BUILD=$(abspath $(BUILD)) $<
+
+deps: ## install the compiler and libraries that are missing (apt), or list them
+	@CC="$(CC)" sh scripts/deps.sh
+
+# Looked at once in each build folder, and again when the list changes.
+$(BUILD)/deps.done: scripts/deps.sh
+	@CC="$(CC)" sh scripts/deps.sh
+	@mkdir -p $(BUILD) && touch $@
+
+# --- what a developer types ---
+
+bench: $(BENCHES) $(BINARIES) ## measure speed
+	@set -e; for b in $(BENCHES); do echo "== $$b"; $$b; done
+
+soak: $(SOAKS) $(BINARIES) ## long checks
+	@set -e; for s in $(SOAKS); do echo "== $$s"; $$s; done
+
+FUZZ_SECONDS ?= 60
+fuzz: ## feed damaged input to the readers, FUZZ_SECONDS each (clang)
+	@$(MAKE) --no-print-directory run-fuzz BUILD=$(BUILD)/fuzzing CC=clang \
+		CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
+
+run-fuzz: LDFLAGS += -fsanitize=fuzzer
+run-fuzz: $(FUZZERS)
+	@sh scripts/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS)
+
+check: check-tools check-format check-lint check-clang check-sanitize ## format, static analysis, clang, all tests under sanitizers
+
+check-tools:
+	@CC="$(CC)" sh scripts/deps.sh check
+
+C_FILES   := $(sort $(foreach d,$(MODULES) recorder emulate engine tests/*,$(wildcard $(d)/*.c $(d)/*.h)))
+C_SOURCES := $(LIB_SOURCES) $(PROGRAMS:%=%/main.c)
+
+check-format:
+	clang-format --dry-run -Werror $(C_FILES)
+
+check-lint:
+	@echo clang-tidy; printf "%s\n" $(wildcard $(C_SOURCES)) | \
+		xargs -P 2 -I {} clang-tidy --quiet {} -- -std=c11 $(CPPFLAGS) 2>/dev/null
+	cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
+		--max-configs=1 $(CPPFLAGS) $(wildcard $(C_SOURCES)) $(TEST_SUPPORT) $(TEST_SOURCES)
+	shellcheck -S warning $(wildcard scripts/*.sh tests/*.sh) .ci/run
+
+check-clang:
+	@$(MAKE) --no-print-directory test-programs BUILD=$(BUILD)/clang CC=clang
+
+check-sanitize:
+	@$(MAKE) --no-print-directory run-tests BUILD=$(BUILD)/asan \
+		CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+# --- what a packager types ---
+
+VERSION := $(shell sed -n 's/.*GM_VERSION "\(.*\)".*/\1/p' base/version.h)
+BINDIR  := $(DESTDIR)$(PREFIX)/bin
+DATADIR := $(DESTDIR)$(PREFIX)/share/gatemass
+DOCDIR  := $(DESTDIR)$(PREFIX)/share/doc/gatemass
+
+install: all ## into PREFIX (/usr/local), the programs as gatemass-NAME
+	@mkdir -p $(BINDIR) $(DATADIR)/profiles $(DOCDIR)
+	for p in $(notdir $(BINARIES)); do install -m 755 $(BUILD)/bin/$$p $(BINDIR)/gatemass-$$p; done
+	install -m 644 $(wildcard sim/profiles/*.json) $(DATADIR)/profiles
+	install -m 644 $(wildcard README.md LICENSE docs/*.md) $(DOCDIR)
+
+uninstall: ## remove what install put there
+	rm -f $(PROGRAMS:%=$(BINDIR)/gatemass-%)
+	rm -rf $(DATADIR) $(DOCDIR)
+
+dist: ## a tarball of the committed sources in build/
+	@mkdir -p $(BUILD)
+	git archive --prefix=gatemass-$(VERSION)/ -o $(BUILD)/gatemass-$(VERSION).tar.gz HEAD
+
+clean: ## remove build/
 	rm -rf $(BUILD)
 
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
+
+.PHONY: all demo test run-tests test-programs test-update deps bench soak fuzz run-fuzz check check-tools check-format \
+	check-lint check-clang check-sanitize install uninstall dist clean help
+
+# A part with needs of its own (llama.cpp, CUDA) brings its rules along.
+-include $(wildcard */part.mk)
 -include $(shell [ -d $(BUILD)/obj ] && find $(BUILD)/obj -name '*.d')

@@ -11,7 +11,8 @@
 /* --- writing: fields one after the other, then the end of the row. Write errors are found by gm_output_commit. --- */
 struct gm_csv_writer {
 	FILE *stream;
-	bool inside_row;
+	bool inside_row; /* private */
+	bool blank;      /* private: the row so far is one empty field */
 };
 
 void gm_csv_text(struct gm_csv_writer *csv, const char *text); /* quoted where needed; NULL: an empty field */

@@ -64,7 +64,7 @@ void *gm_realloc(void *old, size_t n, size_t size, struct gm_error *err)
 	void *p = NULL;
 
 	if (size == 0 || n <= SIZE_MAX / size)
-		p = realloc(old, n * size ? n * size : 1);
+		p = realloc(old, n > 0 && size > 0 ? n * size : 1);
 	if (!p)
 		gm_fail(err, GM_ERR_MEMORY, "out of memory: %zu times %zu bytes", n, size);
 	return p;

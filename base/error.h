@@ -51,6 +51,15 @@ int gm_error_prefix(struct gm_error *err, const char *format, ...) __attribute__
 void *gm_alloc(size_t n, size_t size, struct gm_error *err);
 void *gm_realloc(void *old, size_t n, size_t size, struct gm_error *err);
 
+/* Makes room for n values in a heap array of the caller, or forwards GM_ERR_MEMORY from the calling function; the old values stay. */
+#define GM_GROW(array, n, err)                                                 \
+	do {                                                                   \
+		void *gm_grown_ = gm_realloc(array, n, sizeof(*(array)), err); \
+		if (!gm_grown_)                                                \
+			return GM_ERR_MEMORY;                                  \
+		(array) = gm_grown_;                                           \
+	} while (0)
+
 /* A copy of a string on the heap, or NULL with GM_ERR_MEMORY. */
 char *gm_strdup(const char *text, struct gm_error *err);
 

@@ -46,13 +46,15 @@ struct gm_core_config {
 	struct gm_miss miss;
 	struct gm_admit admit;
 	struct gm_reroute reroute;
+	const uint64_t *
+		first_use; /* [n_layer][n_expert] event numbers (see struct gm_requests); for GM_NEEDS_NEXT_USE, else NULL */
 	uint64_t seed;
 };
 
 /* Exact counters of docs/semantics.md; picks = rows * top_k and misses = accesses - hits - late_hits are left to the reader. */
 struct gm_counters {
 	uint64_t rows, accesses, hits, late_hits, fetches, substitutions, drops, cpu_picks, substitute_fallbacks,
-	    head_exhausted, bypasses, background_copies, evictions, link_bytes;
+		head_exhausted, bypasses, background_copies, evictions, link_bytes;
 	double substituted_mass, dropped_mass; /* sums over rows */
 };
 void gm_counters_add(struct gm_counters *to, const struct gm_counters *from);
@@ -64,7 +66,7 @@ struct gm_rows {
 	const uint32_t *token;    /* [n] offset of each row's token from first_token; NULL: 0, 1, ... */
 	const uint16_t *ranked;   /* [n][n_ranked] experts: S in rank order, then the others by selection score */
 	uint32_t n_ranked;        /* top_k ... n_expert */
-	const double *gate;       /* [n][top_k] */
+	const double *gate;       /* [n][top_k]; may be NULL unless the miss rule needs gates */
 	const float *logit;       /* [n][n_ranked]; needed by rerouting only, else NULL */
 	const uint32_t *next_use; /* [n][top_k] first token of the next pass that requests the same expert of this layer,
 				   * UINT32_MAX never; NULL unless the eviction policy needs it */
@@ -138,6 +140,9 @@ struct gm_core *gm_core_init(void *memory, const struct gm_core_config *config, 
 /* Puts experts into a cold core (R5): order [n] items layer * n_expert + expert, most popular first. Scope layer: the first n_slot of each
  * layer; scope global: until the first that does not fit. Inserted least popular first. */
 void gm_core_preload(struct gm_core *core, const uint32_t *order, size_t n);
+
+/* Clears everything: residents, copies, accumulators, counts, clocks (R5); the arrivals are the caller's to reset. */
+void gm_core_reset(struct gm_core *core);
 
 /* R6-R13 for one event: a pass's rows in one layer. first_token is the number of the pass's first token.
  *   counters [n] or NULL   added to, one entry for each row; what happens at an expert counts for the row where it appears first

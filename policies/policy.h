@@ -55,6 +55,8 @@ enum gm_policy_flag {
 	GM_ALL_RESIDENT = 8,      /* everything is resident and nothing is ever evicted */
 	GM_NEEDS_LOGITS = 16,     /* reroutes by logits */
 	GM_NO_INSERT = 32,        /* never inserts what it misses */
+	GM_NEEDS_GATES = 64,      /* decides or counts by gate weights */
+	GM_NEEDS_CPU = 128,       /* computes on the CPU: its times must be known */
 };
 
 /* --- eviction --- */
@@ -64,6 +66,8 @@ struct gm_pool_dims {
 	uint32_t n_slot;   /* most items that can be resident and reserved at once */
 	uint32_t n_expert; /* experts a layer: item / n_expert is the layer in scope global */
 	uint64_t seed;
+	const uint64_t
+		*first_use; /* [n_item] event number of the first request in the trace, GM_NEVER; NULL unless asked for */
 };
 
 /* The requests of one event in request order (R7): distinct experts of one layer. */
@@ -80,14 +84,15 @@ struct gm_requests {
 struct gm_candidates {
 	const uint32_t *resident; /* [n_resident] items, in no particular order */
 	uint32_t n_resident;
-	const uint32_t *pin; /* [n_item] pinned where pin[item] == stamp */
+	const uint8_t *residency; /* [n_item] enum gm_residency */
+	const uint32_t *pin;      /* [n_item] pinned where pin[item] == stamp */
 	uint32_t stamp;
 	uint64_t token; /* current token */
 };
 
 static inline bool gm_is_candidate(const struct gm_candidates *c, uint32_t item)
 {
-	return c->pin[item] != c->stamp;
+	return c->pin[item] != c->stamp && c->residency[item] >= GM_RESIDENT;
 }
 
 /* Call order in one event: land* (R6), access once with all requests (R10), then in request order for every fetched expert
@@ -97,8 +102,9 @@ static inline bool gm_is_candidate(const struct gm_candidates *c, uint32_t item)
 struct gm_evict_ops {
 	struct gm_policy_info info;
 	size_t (*state_bytes)(const struct gm_pool_dims *dims, const double *arg);
-	/* state is zeroed; called once a pool */
-	void (*init)(void *state, const struct gm_pool_dims *dims, const double *arg);
+	/* state is zeroed; called once a pool. Reset between sequences (again = true) leaves the state as it was: the policy
+	 * clears what it learnt, and may keep what it was told of the future */
+	void (*init)(void *state, const struct gm_pool_dims *dims, const double *arg, bool again);
 	/* demand of the router, resident or not; use as a substitute is no access */
 	void (*access)(void *state, const struct gm_requests *requests);
 	/* a slot is taken by a fetched expert, resident at once. Preloading calls it too: then `preload` is set, and the item
@@ -126,8 +132,8 @@ struct gm_miss_row {
 
 struct gm_miss_ops {
 	struct gm_policy_info info;
-	size_t (*state_bytes)(uint32_t n_layer, const double *arg); /* NULL: no state */
-	void (*init)(void *state, uint32_t n_layer, const double *arg, uint64_t seed);
+	size_t (*state_bytes)(uint32_t n_layer, const double *arg);                    /* NULL: no state */
+	void (*init)(void *state, uint32_t n_layer, const double *arg, uint64_t seed); /* state is zeroed */
 	/* writes action[rank] (FETCH, SUBSTITUTE, DROP or CPU) for every pick that is no hit, leaves the hits alone */
 	void (*decide)(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action);
 };

@@ -8,6 +8,10 @@ extern const struct gm_evict_ops *const gm_evict_table[]; /* NULL-ended, as the 
 extern const struct gm_miss_ops *const gm_miss_table[];
 extern const struct gm_admit_ops *const gm_admit_table[];
 
+enum gm_policy_kind { GM_POLICY_EVICT, GM_POLICY_MISS, GM_POLICY_ADMIT };
+const struct gm_policy_info *gm_policy_info(enum gm_policy_kind kind, int index); /* NULL past the end of the table */
+const char *gm_policy_kind_name(enum gm_policy_kind kind);
+
 /* A named combination; NULL parts are left as they are. */
 struct gm_preset {
 	const char *name;

@@ -20,9 +20,9 @@ struct gm_window {
 	const uint32_t *pass_end; /* [n_token] index one past the pass that token i belongs to */
 	const uint8_t *present;   /* [n_layer][stride] */
 	const uint16_t *ranked;   /* [n_layer][stride][n_ranked] S, then the others by selection score */
-	const double *gate;       /* [n_layer][stride][top_k] */
-	const uint32_t
-	    *next_use; /* [n_layer][stride][top_k] first token of the next pass that requests it; NULL unless asked for */
+	const double *gate;       /* [n_layer][stride][top_k]; NULL unless asked for */
+	const uint32_t *
+		next_use; /* [n_layer][stride][top_k] first token of the next pass that requests it; NULL unless asked for */
 	bool all_present;
 };
 
@@ -32,6 +32,7 @@ enum gm_windows_flag {
 	GM_WINDOWS_NEXT_USE = 1,  /* one pass backwards first: needs a seekable trace */
 	GM_WINDOWS_TAIL = 2,      /* gm_windows_beyond will be asked for; a streamed trace must then be decoded whole */
 	GM_WINDOWS_HEAD_ONLY = 4, /* gm_windows_beyond answers "none" instead of failing where there is no tail */
+	GM_WINDOWS_GATES = 8,     /* gate weights are wanted */
 };
 
 /* The trace must outlive it. Several iterators can read one seekable trace in turn. */
@@ -45,6 +46,9 @@ int gm_windows_next(struct gm_windows *windows, const struct gm_window **window,
  * name token and layer. */
 int gm_windows_beyond(struct gm_windows *windows, uint32_t layer, uint32_t i, const uint16_t **expert, const double **score,
 		      uint32_t *n, struct gm_error *err);
+
+/* Event numbers of first requests [n_layer][n_expert] (struct gm_core_config), with GM_WINDOWS_NEXT_USE; else NULL. */
+const uint64_t *gm_windows_first_use(const struct gm_windows *windows);
 
 /* Memory held now. */
 size_t gm_windows_bytes(const struct gm_windows *windows);

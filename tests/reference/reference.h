@@ -4,7 +4,7 @@
  * It is the judge of the fast simulator, so it shares no code with it and prefers linear scans, full sorts and plain
  * arrays to anything quick. R1 ... R19 are the rule numbers of semantics.md.
  *
- * Indices: an array [n_layer][n_expert] is flat, expert e of layer l at l * n_expert + e. That flat index is called `id`.
+ * Indices: an array [n_layer][n_expert] is flat, expert e of layer l at l * n_expert + e. That flat index is the `id`.
  */
 #ifndef GATEMASS_TESTS_REFERENCE_H
 #define GATEMASS_TESTS_REFERENCE_H
@@ -146,8 +146,8 @@ unsigned ref_coverage_print(const struct ref_coverage *coverage, FILE *out);
 
 /*
  * Allocates a zeroed trace: softmax, no bias, no groups, expert_bytes 1, one sequence, every token its own pass, every
- * row present with logits 0. The caller then writes what it wants; bias may be set to a malloc'd array, ref_trace_free()
- * frees it. Running out of memory aborts (this is a test).
+ * row present with logits 0. The caller then writes what it wants; bias may be set to a malloc'd array, which
+ * ref_trace_free() frees. Running out of memory aborts (this is a test).
  */
 void ref_trace_init(struct ref_trace *trace, uint32_t n_layer, uint32_t n_expert, uint32_t top_k, uint32_t n_token);
 void ref_trace_free(struct ref_trace *trace);

@@ -1,0 +1,33 @@
+/* background:BETA (R12): the gate weights of a substituted expert add up; at BETA it is copied in the background. */
+#include "policies/policy.h"
+
+static size_t state_bytes(uint32_t n_item)
+{
+	return n_item * sizeof(double);
+}
+
+static bool substituted(void *state, const double *arg, uint32_t item, double gate)
+{
+	double *acc = state;
+
+	acc[item] += gate;
+	return acc[item] >= arg[0];
+}
+
+static void queued(void *state, uint32_t item)
+{
+	double *acc = state;
+
+	acc[item] = 0;
+}
+
+extern const struct gm_admit_ops gm_admit_background;
+const struct gm_admit_ops gm_admit_background = {
+	.info = {.name = "background",
+		 .help = "as fetch, and an expert whose substituted weights add up to BETA is copied in the background",
+		 .n_param = 1,
+		 .param = {{.name = "BETA", .help = "sum of gate weights", .min = 0, .max = 1e12}}},
+	.state_bytes = state_bytes,
+	.substituted = substituted,
+	.queued = queued,
+};

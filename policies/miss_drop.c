@@ -1,0 +1,20 @@
+/* drop: fetch the first choice and weights of at least TAU, drop the rest */
+#include "policies/policy.h"
+
+static void decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
+{
+	(void)state;
+	for (uint32_t rank = 0; rank < row->top_k; rank++)
+		if (row->class[rank] != GM_HIT)
+			action[rank] = rank == 0 || row->gate[rank] >= arg[0] ? GM_FETCH : GM_DROP;
+}
+
+extern const struct gm_miss_ops gm_miss_drop;
+const struct gm_miss_ops gm_miss_drop = {
+	.info = {.name = "drop",
+		 .help = "fetch the first choice and weights of at least TAU, drop the rest",
+		 .flags = GM_NEEDS_GATES,
+		 .n_param = 1,
+		 .param = {{.name = "TAU", .help = "gate weight", .min = 0, .max = 1}}},
+	.decide = decide,
+};

@@ -1,0 +1,16 @@
+/* fetch: fetch every miss and wait for it */
+#include "policies/policy.h"
+
+static void decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
+{
+	(void)state, (void)arg;
+	for (uint32_t rank = 0; rank < row->top_k; rank++)
+		if (row->class[rank] != GM_HIT)
+			action[rank] = GM_FETCH;
+}
+
+extern const struct gm_miss_ops gm_miss_fetch;
+const struct gm_miss_ops gm_miss_fetch = {
+	.info = {.name = "fetch", .help = "fetch every miss and wait for it"},
+	.decide = decide,
+};

@@ -1,0 +1,18 @@
+/* first-choice: fetch the first choice only, substitute the rest */
+#include "policies/policy.h"
+
+static void decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
+{
+	(void)state, (void)arg;
+	for (uint32_t rank = 0; rank < row->top_k; rank++)
+		if (row->class[rank] != GM_HIT)
+			action[rank] = rank == 0 ? GM_FETCH : GM_SUBSTITUTE;
+}
+
+extern const struct gm_miss_ops gm_miss_first_choice;
+const struct gm_miss_ops gm_miss_first_choice = {
+	.info = {.name = "first-choice",
+		 .help = "fetch the first choice only, substitute the rest",
+		 .flags = GM_NEEDS_RANKING | GM_NEEDS_GATES},
+	.decide = decide,
+};

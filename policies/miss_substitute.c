@@ -1,0 +1,16 @@
+/* substitute: substitute every miss */
+#include "policies/policy.h"
+
+static void decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
+{
+	(void)state, (void)arg;
+	for (uint32_t rank = 0; rank < row->top_k; rank++)
+		if (row->class[rank] != GM_HIT)
+			action[rank] = GM_SUBSTITUTE;
+}
+
+extern const struct gm_miss_ops gm_miss_substitute;
+const struct gm_miss_ops gm_miss_substitute = {
+	.info = {.name = "substitute", .help = "substitute every miss", .flags = GM_NEEDS_RANKING | GM_NEEDS_GATES},
+	.decide = decide,
+};

@@ -1,0 +1,20 @@
+/* threshold: fetch the first choice and weights of at least TAU, substitute the rest */
+#include "policies/policy.h"
+
+static void decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
+{
+	(void)state;
+	for (uint32_t rank = 0; rank < row->top_k; rank++)
+		if (row->class[rank] != GM_HIT)
+			action[rank] = rank == 0 || row->gate[rank] >= arg[0] ? GM_FETCH : GM_SUBSTITUTE;
+}
+
+extern const struct gm_miss_ops gm_miss_threshold;
+const struct gm_miss_ops gm_miss_threshold = {
+	.info = {.name = "threshold",
+		 .help = "fetch the first choice and weights of at least TAU, substitute the rest",
+		 .flags = GM_NEEDS_RANKING | GM_NEEDS_GATES,
+		 .n_param = 1,
+		 .param = {{.name = "TAU", .help = "gate weight", .min = 0, .max = 1}}},
+	.decide = decide,
+};

@@ -1,0 +1,386 @@
+#include "sim/replay.h"
+
+#include "traces/select.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gm_replay {
+	const struct gm_replay_config *config;
+	const struct gm_replay_sink *sink;
+	struct gm_core_config core_config; /* the core's own copy: next uses may be added to it */
+	struct gm_core *core;
+	struct gm_clock *clock; /* NULL: counts only */
+	struct gm_tally *layer; /* [n_layer] */
+	uint64_t tokens, timed_tokens;
+	double token_us;           /* R17 of counted passes */
+	struct gm_tally *sequence; /* [n_sequence] where asked for */
+	uint32_t n_sequence;
+	uint32_t last_sequence; /* UINT32_MAX: none yet */
+	bool by_token;          /* rows are tallied one by one first: some output or a warm-up inside a pass needs it */
+	struct gm_tally *row;   /* [max_row] tallies of the tokens of one pass */
+	uint32_t max_row;
+	/* one event's rows, packed where some are absent */
+	uint32_t *offset;
+	uint16_t *ranked;
+	double *gate;
+	uint32_t *next_use;
+	size_t max_packed;         /* rows */
+	struct gm_counters *count; /* [max_count] */
+	uint32_t max_count;
+	/* for gm_windows_beyond */
+	struct gm_windows *windows;
+	uint32_t event_layer, event_first;
+	const uint32_t *event_offset;
+};
+
+void gm_tally_add(struct gm_tally *to, const struct gm_tally *from)
+{
+	to->tokens += from->tokens;
+	to->timed_tokens += from->timed_tokens;
+	gm_counters_add(&to->count, &from->count);
+	to->time_us.dense += from->time_us.dense;
+	to->time_us.gpu += from->time_us.gpu;
+	to->time_us.link_wait += from->time_us.link_wait;
+	to->time_us.disk_wait += from->time_us.disk_wait;
+	to->time_us.cpu_wait += from->time_us.cpu_wait;
+	to->time_us.token += from->time_us.token;
+}
+
+static bool is_timed(const struct gm_replay_config *config)
+{
+	return config->timed && config->hw && !config->hw->instant;
+}
+
+size_t gm_replay_bytes(const struct gm_replay_config *config)
+{
+	const struct gm_core_config *core = &config->core;
+	size_t bytes = sizeof(struct gm_replay) + gm_core_bytes(core) + core->n_layer * sizeof(struct gm_tally);
+
+	if (is_timed(config))
+		bytes += gm_clock_bytes(core->n_layer, core->n_expert, config->hw->disk);
+	return bytes;
+}
+
+/* Cold, or preloaded (R5); clocks and copies start anew. */
+static void start(struct gm_replay *r, bool again)
+{
+	const struct gm_hw *hw = r->config->hw;
+
+	if (r->clock)
+		gm_clock_init(r->clock, hw, r->config->core.n_expert);
+	if (again)
+		gm_core_reset(r->core);
+	if (r->config->preload)
+		gm_core_preload(r->core, r->config->preload, r->config->n_preload);
+}
+
+static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_error *err)
+{
+	const struct gm_core_config *core = &r->core_config;
+	struct gm_arrivals *arrivals = (struct gm_arrivals *)&gm_arrivals_instant;
+	void *memory;
+
+	GM_TRY(gm_core_check(core, err));
+	r->layer = gm_alloc(core->n_layer, sizeof(*r->layer), err);
+	memory = gm_alloc(1, gm_core_bytes(core), err);
+	if (!r->layer || !memory) {
+		free(memory);
+		return GM_ERR_MEMORY;
+	}
+	if (is_timed(r->config)) {
+		r->clock = gm_alloc(1, gm_clock_bytes(core->n_layer, core->n_expert, r->config->hw->disk), err);
+		if (!r->clock) {
+			free(memory);
+			return GM_ERR_MEMORY;
+		}
+		arrivals = gm_clock_arrivals(r->clock);
+	}
+	r->core = gm_core_init(memory, core, arrivals, scratch);
+	start(r, false);
+	return GM_OK;
+}
+
+struct gm_replay *gm_replay_new(const struct gm_replay_config *config, const struct gm_replay_sink *sink,
+				struct gm_scratch *scratch, struct gm_error *err)
+{
+	static const struct gm_replay_sink nothing;
+	struct gm_replay *r = gm_alloc(1, sizeof(*r), err);
+
+	if (!r)
+		return NULL;
+	r->config = config;
+	r->core_config = config->core;
+	r->sink = sink ? sink : &nothing;
+	r->last_sequence = UINT32_MAX;
+	r->by_token = r->sink->token || r->sink->per_sequence || config->prefill == GM_PREFILL_BATCH;
+	if (prepare(r, scratch, err) < 0) {
+		gm_replay_free(r);
+		return NULL;
+	}
+	return r;
+}
+
+void gm_replay_free(struct gm_replay *r)
+{
+	if (!r)
+		return;
+	free(r->core);
+	free(r->clock);
+	free(r->layer);
+	free(r->sequence);
+	free(r->row);
+	free(r->offset);
+	free(r->ranked);
+	free(r->gate);
+	free(r->next_use);
+	free(r->count);
+	free(r);
+}
+
+/* --- one event --- */
+
+static int beyond(void *user, uint32_t row, const uint16_t **expert, const double **score, uint32_t *n,
+		  struct gm_error *err)
+{
+	struct gm_replay *r = user;
+	uint32_t offset = r->event_offset ? r->event_offset[row] : row;
+
+	return gm_windows_beyond(r->windows, r->event_layer, r->event_first + offset, expert, score, n, err);
+}
+
+static int reserve_packed(struct gm_replay *r, const struct gm_window *w, uint32_t n, struct gm_error *err)
+{
+	size_t k = r->config->core.top_k;
+
+	if (n <= r->max_packed)
+		return GM_OK;
+	GM_GROW(r->offset, n, err);
+	GM_GROW(r->ranked, (size_t)n * w->n_ranked, err);
+	GM_GROW(r->gate, n * k, err);
+	GM_GROW(r->next_use, n * k, err);
+	r->max_packed = n;
+	return GM_OK;
+}
+
+/* The rows of tokens i ... end - 1 in a layer: as they lie in the window, or packed where some are absent. */
+static int gather(struct gm_replay *r, const struct gm_window *w, uint32_t layer, uint32_t i, uint32_t end,
+		  struct gm_rows *rows, struct gm_error *err)
+{
+	size_t first = (size_t)layer * w->stride + i, k = r->config->core.top_k;
+	uint32_t n = 0;
+
+	*rows = (struct gm_rows){
+		.n = end - i,
+		.ranked = w->ranked + first * w->n_ranked,
+		.n_ranked = w->n_ranked,
+		.gate = w->gate ? w->gate + first * k : NULL,
+		.next_use = w->next_use ? w->next_use + first * k : NULL,
+		.beyond = beyond,
+		.user = r,
+	};
+	if (w->all_present || !memchr(w->present + first, 0, end - i))
+		return GM_OK;
+	GM_TRY(reserve_packed(r, w, end - i, err));
+	for (uint32_t j = 0; j < end - i; j++) {
+		if (!w->present[first + j])
+			continue;
+		r->offset[n] = j;
+		memcpy(r->ranked + (size_t)n * w->n_ranked, w->ranked + (first + j) * w->n_ranked,
+		       w->n_ranked * sizeof(uint16_t));
+		if (w->gate)
+			memcpy(r->gate + n * k, w->gate + (first + j) * k, k * sizeof(double));
+		if (w->next_use)
+			memcpy(r->next_use + n * k, w->next_use + (first + j) * k, k * sizeof(uint32_t));
+		n++;
+	}
+	rows->n = n;
+	rows->token = r->offset;
+	rows->ranked = r->ranked;
+	rows->gate = w->gate ? r->gate : NULL;
+	rows->next_use = w->next_use ? r->next_use : NULL;
+	return GM_OK;
+}
+
+/* Adds what happened at each row of an event to the tallies of its token and its layer. */
+static void tally_rows(struct gm_replay *r, const struct gm_rows *rows, uint32_t layer, uint32_t counted_from)
+{
+	for (uint32_t j = 0; j < rows->n; j++) {
+		uint32_t offset = rows->token ? rows->token[j] : j;
+
+		if (offset < counted_from)
+			continue;
+		gm_counters_add(&r->layer[layer].count, &r->count[j]);
+		gm_counters_add(&r->row[offset].count, &r->count[j]);
+	}
+}
+
+/* --- one pass --- */
+
+struct pass {
+	uint32_t begin, end; /* tokens of the window */
+	uint64_t first_token;
+	uint32_t counted_from; /* tokens of the pass before this one are warm-up */
+	bool timed;            /* the pass counts (R17) */
+};
+
+static int reserve_rows(struct gm_replay *r, uint32_t n, struct gm_error *err)
+{
+	if (n <= r->max_row)
+		return GM_OK;
+	GM_GROW(r->row, n, err);
+	GM_GROW(r->count, n, err);
+	r->max_row = n;
+	return GM_OK;
+}
+
+static void add_time(struct gm_time_split *to, const struct gm_time_split *from)
+{
+	struct gm_tally a = {.time_us = *to}, b = {.time_us = *from};
+
+	gm_tally_add(&a, &b);
+	*to = a.time_us;
+}
+
+static int replay_event(struct gm_replay *r, const struct gm_window *w, const struct pass *pass, uint32_t layer,
+			struct gm_error *err)
+{
+	uint32_t n = pass->end - pass->begin;
+	struct gm_time_split split = {0};
+	struct gm_rows rows;
+	struct gm_counters *counters;
+
+	GM_TRY(gather(r, w, layer, pass->begin, pass->end, &rows, err));
+	if (rows.n == 0)
+		return GM_OK; /* an event without rows does not exist */
+	r->event_layer = layer;
+	r->event_first = pass->begin;
+	r->event_offset = rows.token;
+	if (r->by_token) {
+		memset(r->count, 0, n * sizeof(*r->count));
+		counters = r->count;
+	} else {
+		counters = pass->counted_from == 0 ? &r->layer[layer].count : NULL;
+	}
+	if (r->clock)
+		gm_clock_set_split(r->clock, !pass->timed ? NULL : r->by_token ? &split : &r->layer[layer].time_us);
+	GM_TRY(gm_event(r->core, layer, pass->first_token, &rows, counters, !r->by_token, NULL, err));
+	if (r->by_token) {
+		tally_rows(r, &rows, layer, pass->counted_from);
+		add_time(&r->layer[layer].time_us, &split);
+		add_time(&r->row[0].time_us, &split);
+	}
+	return GM_OK;
+}
+
+static int reserve_sequences(struct gm_replay *r, uint32_t n, struct gm_error *err)
+{
+	if (n <= r->n_sequence)
+		return GM_OK;
+	GM_GROW(r->sequence, n, err);
+	memset(r->sequence + r->n_sequence, 0, (n - r->n_sequence) * sizeof(*r->sequence));
+	r->n_sequence = n;
+	return GM_OK;
+}
+
+/* Hands the tallies of a pass's tokens on. */
+static int tell_tokens(struct gm_replay *r, const struct gm_window *w, const struct pass *pass, struct gm_error *err)
+{
+	for (uint32_t j = 0; j < pass->end - pass->begin; j++) {
+		uint32_t sequence = w->sequence[pass->begin + j];
+		struct gm_tally *tally = &r->row[j];
+
+		if (j < pass->counted_from)
+			continue;
+		tally->tokens = 1;
+		if (r->sink->per_sequence) {
+			GM_TRY(reserve_sequences(r, sequence + 1, err));
+			gm_tally_add(&r->sequence[sequence], tally);
+		}
+		if (r->sink->token)
+			r->sink->token(r->sink->user, pass->first_token + j, sequence, tally);
+	}
+	return GM_OK;
+}
+
+static void set_timeline(struct gm_replay *r, const struct pass *pass)
+{
+	const struct gm_replay_sink *sink = r->sink;
+	bool wanted = sink->span && pass->first_token >= sink->span_from && pass->first_token < sink->span_to;
+
+	if (r->clock)
+		gm_clock_set_sink(r->clock, wanted ? sink->span : NULL);
+}
+
+static int replay_pass(struct gm_replay *r, const struct gm_window *w, const struct pass *pass, struct gm_error *err)
+{
+	uint32_t n = pass->end - pass->begin;
+	struct gm_time_split end = {0};
+
+	if (r->by_token) {
+		GM_TRY(reserve_rows(r, n, err));
+		memset(r->row, 0, n * sizeof(*r->row));
+	}
+	set_timeline(r, pass);
+	for (uint32_t layer = 0; layer < r->config->core.n_layer; layer++)
+		GM_TRY(replay_event(r, w, pass, layer, err));
+	if (r->clock) {
+		gm_clock_set_split(r->clock, pass->timed ? &end : NULL);
+		gm_clock_end_pass(r->clock);
+	}
+	r->token_us += end.token;
+	r->tokens += n - pass->counted_from;
+	r->timed_tokens += pass->timed ? n : 0;
+	if (r->by_token) {
+		r->row[0].time_us.token = end.token;
+		r->row[0].timed_tokens = pass->timed ? n : 0;
+		GM_TRY(tell_tokens(r, w, pass, err));
+	}
+	return GM_OK;
+}
+
+static struct pass pass_at(const struct gm_replay *r, const struct gm_window *w, uint32_t i)
+{
+	struct pass pass = {.begin = i, .end = w->pass_end[i], .first_token = w->first_token + i};
+	uint64_t warmup = r->config->warmup, n = pass.end - pass.begin;
+
+	pass.timed = pass.first_token >= warmup;
+	if (!pass.timed)
+		pass.counted_from = (uint32_t)(warmup - pass.first_token < n ? warmup - pass.first_token : n);
+	return pass;
+}
+
+int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const struct gm_window *w, struct gm_error *err)
+{
+	r->windows = windows;
+	for (uint32_t i = 0; i < w->n_token; i = w->pass_end[i]) {
+		struct pass pass = pass_at(r, w, i);
+
+		if (r->config->reset_per_sequence && r->last_sequence != UINT32_MAX && r->last_sequence != w->sequence[i])
+			start(r, true);
+		r->last_sequence = w->sequence[i];
+		GM_TRY(replay_pass(r, w, &pass, err));
+	}
+	return GM_OK;
+}
+
+/* --- results --- */
+
+void gm_replay_total(const struct gm_replay *r, struct gm_tally *total)
+{
+	*total = (struct gm_tally){.tokens = r->tokens, .timed_tokens = r->timed_tokens};
+	for (uint32_t l = 0; l < r->config->core.n_layer; l++)
+		gm_tally_add(total, &r->layer[l]);
+	total->time_us.token = r->token_us;
+}
+
+const struct gm_tally *gm_replay_layers(const struct gm_replay *r)
+{
+	return r->layer;
+}
+
+const struct gm_tally *gm_replay_sequences(const struct gm_replay *r, uint32_t *n_sequence)
+{
+	*n_sequence = r->n_sequence;
+	return r->sequence;
+}

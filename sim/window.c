@@ -1,0 +1,405 @@
+#include "sim/window.h"
+
+#include "sim/future.h"
+#include "traces/select.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The arrays of a window that holds copies of rows: recorded passes need not end where blocks end. */
+struct store {
+	uint32_t capacity; /* tokens; the stride of the row arrays */
+	uint32_t n_token;
+	uint32_t *sequence, *pass;
+	uint8_t *present;
+	uint16_t *ranked;
+	double *gate;
+	uint32_t *next_use;
+};
+
+struct gm_windows {
+	struct gm_trace *trace;
+	const struct gm_model *model;
+	struct gm_future *future;
+	enum gm_prefill prefill;
+	unsigned flags, want;
+	uint64_t next_block;
+	bool ended;
+	struct gm_block block; /* decoded last */
+	double *gate;          /* of the block [n_layer][n_token][top_k] */
+	uint32_t *next_use;    /* likewise */
+	size_t n_value;        /* room in gate and next_use */
+	struct store store;    /* GM_PREFILL_BATCH: tokens of whole passes, then those of an open one */
+	struct gm_window window;
+	uint32_t *pass_end;
+	uint32_t max_pass_end;
+	struct gm_block tail; /* a block decoded with its tail */
+	bool has_tail;
+	uint16_t *beyond; /* [n_expert - n_head] */
+	double *score;
+	uint8_t *in_head; /* [n_expert] */
+};
+
+/* --- one block: gates and next uses --- */
+
+static void fill_gates(struct gm_windows *w)
+{
+	const struct gm_block *b = &w->block;
+	uint32_t k = w->model->top_k;
+	size_t n_row = (size_t)b->n_layer * b->n_token;
+
+	if (b->weight) {
+		memcpy(w->gate, b->weight, n_row * k * sizeof(double));
+		return;
+	}
+	for (size_t row = 0; row < n_row; row++)
+		if (b->present[row])
+			gm_gate_weights(w->model->gating, k, b->logit + row * b->n_head, w->gate + row * k);
+}
+
+/* Decodes the next block; 0 at the end. */
+static int next_block(struct gm_windows *w, struct gm_error *err)
+{
+	int status = gm_trace_read(w->trace, w->next_block, w->want, &w->block, err);
+	size_t n_value = (size_t)w->model->n_layer * w->block.n_token * w->model->top_k;
+
+	if (status <= 0)
+		return status;
+	w->next_block++;
+	w->has_tail = false;
+	if (n_value > w->n_value) {
+		GM_GROW(w->gate, n_value, err);
+		GM_GROW(w->next_use, n_value, err);
+		w->n_value = n_value;
+	}
+	if (w->flags & GM_WINDOWS_GATES)
+		fill_gates(w);
+	if (w->future)
+		GM_TRY(gm_future_read(w->future, &w->block, w->next_use, err));
+	return 1;
+}
+
+static int reserve_pass_ends(struct gm_windows *w, uint32_t n, struct gm_error *err)
+{
+	if (n <= w->max_pass_end)
+		return GM_OK;
+	GM_GROW(w->pass_end, n, err);
+	w->max_pass_end = n;
+	return GM_OK;
+}
+
+static void note_presence(struct gm_window *out, uint32_t n_layer)
+{
+	out->all_present = true;
+	for (uint32_t l = 0; l < n_layer && out->all_present; l++)
+		out->all_present = !memchr(out->present + (size_t)l * out->stride, 0, out->n_token);
+}
+
+/* --- every token its own pass: a window is a block --- */
+
+static int next_token_window(struct gm_windows *w, struct gm_error *err)
+{
+	const struct gm_block *b = &w->block;
+	int status = next_block(w, err);
+
+	if (status <= 0)
+		return status;
+	GM_TRY(reserve_pass_ends(w, b->n_token, err));
+	for (uint32_t i = 0; i < b->n_token; i++)
+		w->pass_end[i] = i + 1;
+	w->window = (struct gm_window){
+		.first_token = b->first_token,
+		.n_token = b->n_token,
+		.stride = b->n_token,
+		.n_ranked = b->n_head,
+		.sequence = b->sequence,
+		.pass_end = w->pass_end,
+		.present = b->present,
+		.ranked = b->head,
+		.gate = w->flags & GM_WINDOWS_GATES ? w->gate : NULL,
+		.next_use = w->future ? w->next_use : NULL,
+	};
+	note_presence(&w->window, w->model->n_layer);
+	return 1;
+}
+
+/* --- recorded passes: a window is a run of whole passes, copied --- */
+
+/* Spreads the layers of an array of rows, whose room has grown, to a larger stride; size bytes a row. */
+static void spread(void *array, uint32_t n_layer, uint32_t from, uint32_t to, size_t size)
+{
+	char *bytes = array;
+
+	for (uint32_t l = n_layer; l-- > 1;)
+		memmove(bytes + (size_t)l * to * size, bytes + (size_t)l * from * size, from * size);
+}
+
+static int reserve_store(struct gm_windows *w, uint32_t n_token, struct gm_error *err)
+{
+	struct store *s = &w->store;
+	uint32_t n_layer = w->model->n_layer, k = w->model->top_k, n_head = gm_trace_n_head(w->trace);
+	uint32_t from = s->capacity, to = n_token < 2 * from ? 2 * from : n_token;
+	size_t n_row = (size_t)n_layer * to;
+
+	if (n_token <= from)
+		return GM_OK;
+	GM_GROW(s->sequence, to, err);
+	GM_GROW(s->pass, to, err);
+	GM_GROW(s->present, n_row, err);
+	GM_GROW(s->ranked, n_row * n_head, err);
+	spread(s->present, n_layer, from, to, 1);
+	spread(s->ranked, n_layer, from, to, n_head * sizeof(uint16_t));
+	if (w->flags & GM_WINDOWS_GATES) {
+		GM_GROW(s->gate, n_row * k, err);
+		spread(s->gate, n_layer, from, to, k * sizeof(double));
+	}
+	if (w->future) {
+		GM_GROW(s->next_use, n_row * k, err);
+		spread(s->next_use, n_layer, from, to, k * sizeof(uint32_t));
+	}
+	s->capacity = to;
+	return GM_OK;
+}
+
+static void copy_rows(void *to, uint32_t to_stride, uint32_t to_first, const void *from, uint32_t from_stride,
+		      uint32_t from_first, uint32_t n_layer, uint32_t n, size_t size)
+{
+	for (uint32_t l = 0; l < n_layer; l++)
+		memmove((char *)to + ((size_t)l * to_stride + to_first) * size,
+			(const char *)from + ((size_t)l * from_stride + from_first) * size, n * size);
+}
+
+static int append_block(struct gm_windows *w, struct gm_error *err)
+{
+	const struct gm_block *b = &w->block;
+	struct store *s = &w->store;
+	uint32_t n_layer = w->model->n_layer, k = w->model->top_k, n = b->n_token;
+
+	GM_TRY(reserve_store(w, s->n_token + n, err));
+	memcpy(s->sequence + s->n_token, b->sequence, n * sizeof(uint32_t));
+	memcpy(s->pass + s->n_token, b->pass, n * sizeof(uint32_t));
+	copy_rows(s->present, s->capacity, s->n_token, b->present, n, 0, n_layer, n, 1);
+	copy_rows(s->ranked, s->capacity, s->n_token, b->head, n, 0, n_layer, n, b->n_head * sizeof(uint16_t));
+	if (w->flags & GM_WINDOWS_GATES)
+		copy_rows(s->gate, s->capacity, s->n_token, w->gate, n, 0, n_layer, n, k * sizeof(double));
+	if (w->future)
+		copy_rows(s->next_use, s->capacity, s->n_token, w->next_use, n, 0, n_layer, n, k * sizeof(uint32_t));
+	s->n_token += n;
+	return GM_OK;
+}
+
+/* Drops the tokens of the last window from the store; the open pass moves to the front. */
+static void drop_window(struct gm_windows *w)
+{
+	struct store *s = &w->store;
+	uint32_t n_layer = w->model->n_layer, k = w->model->top_k, first = w->window.n_token, n = s->n_token - first;
+	size_t ranked = gm_trace_n_head(w->trace) * sizeof(uint16_t);
+
+	memmove(s->sequence, s->sequence + first, n * sizeof(uint32_t));
+	memmove(s->pass, s->pass + first, n * sizeof(uint32_t));
+	copy_rows(s->present, s->capacity, 0, s->present, s->capacity, first, n_layer, n, 1);
+	copy_rows(s->ranked, s->capacity, 0, s->ranked, s->capacity, first, n_layer, n, ranked);
+	if (s->gate)
+		copy_rows(s->gate, s->capacity, 0, s->gate, s->capacity, first, n_layer, n, k * sizeof(double));
+	if (s->next_use)
+		copy_rows(s->next_use, s->capacity, 0, s->next_use, s->capacity, first, n_layer, n, k * sizeof(uint32_t));
+	s->n_token = n;
+	w->window.first_token += first;
+	w->window.n_token = 0;
+}
+
+/* How many tokens of the store lie in passes that are known to be whole. */
+static uint32_t whole_tokens(const struct gm_windows *w)
+{
+	const struct store *s = &w->store;
+	uint32_t n = s->n_token;
+
+	if (w->ended || n == 0)
+		return n;
+	while (n > 0 && s->pass[n - 1] == s->pass[s->n_token - 1])
+		n--;
+	return n;
+}
+
+static int next_batch_window(struct gm_windows *w, struct gm_error *err)
+{
+	struct store *s = &w->store;
+	struct gm_window *out = &w->window;
+	uint32_t n;
+
+	if (s->n_token)
+		drop_window(w);
+	while ((n = whole_tokens(w)) == 0 && !w->ended) {
+		int status = next_block(w, err);
+
+		GM_TRY(status);
+		if (status == 0)
+			w->ended = true;
+		else
+			GM_TRY(append_block(w, err));
+	}
+	if (n == 0)
+		return 0;
+	GM_TRY(reserve_pass_ends(w, n, err));
+	for (uint32_t i = n; i-- > 0;)
+		w->pass_end[i] = i + 1 < n && s->pass[i] == s->pass[i + 1] ? w->pass_end[i + 1] : i + 1;
+	*out = (struct gm_window){
+		.first_token = out->first_token,
+		.n_token = n,
+		.stride = s->capacity,
+		.n_ranked = gm_trace_n_head(w->trace),
+		.sequence = s->sequence,
+		.pass_end = w->pass_end,
+		.present = s->present,
+		.ranked = s->ranked,
+		.gate = s->gate,
+		.next_use = s->next_use,
+	};
+	note_presence(out, w->model->n_layer);
+	return 1;
+}
+
+int gm_windows_next(struct gm_windows *w, const struct gm_window **window, struct gm_error *err)
+{
+	*window = &w->window;
+	return w->prefill == GM_PREFILL_TOKEN ? next_token_window(w, err) : next_batch_window(w, err);
+}
+
+/* --- experts beyond the ranking --- */
+
+static int no_tail(const struct gm_windows *w, uint64_t token, uint32_t layer, struct gm_error *err)
+{
+	if (gm_trace_kind(w->trace) == GM_KIND_TOPK)
+		return gm_fail(err, GM_ERR_UNSUPPORTED,
+			       "no expert to substitute is known: token %llu, layer %u: a top-k trace has no logits; use "
+			       "--miss fetch, drop or cpu",
+			       (unsigned long long)token, layer);
+	return gm_fail(err, GM_ERR_UNSUPPORTED,
+		       "no resident expert among the %u ranked ones: token %llu, layer %u: the trace has no tail; use "
+		       "--head-only, or record with --tail f16",
+		       gm_trace_n_head(w->trace), (unsigned long long)token, layer);
+}
+
+/* Makes w->tail the block that holds a token, its tail decoded. */
+static int load_tail(struct gm_windows *w, uint64_t token, struct gm_error *err)
+{
+	uint64_t block = w->next_block - 1;
+
+	if (w->block.tail)
+		return GM_OK; /* streamed: decoded whole */
+	if (w->has_tail && token >= w->tail.first_token && token < w->tail.first_token + w->tail.n_token)
+		return GM_OK;
+	if (!gm_trace_seekable(w->trace))
+		return gm_fail(err, GM_ERR_UNSUPPORTED,
+			       "substitutes of a prompt batch cannot be sought on a pipe: %s: give the trace as a file",
+			       gm_trace_path(w->trace));
+	GM_TRY(gm_trace_find(w->trace, token, &block, err));
+	GM_TRY(gm_trace_read(w->trace, block, GM_WANT_TAIL, &w->tail, err));
+	w->has_tail = true;
+	return GM_OK;
+}
+
+int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, const uint16_t **expert, const double **score,
+		      uint32_t *n, struct gm_error *err)
+{
+	uint64_t token = w->window.first_token + i;
+	uint32_t n_head = gm_trace_n_head(w->trace), n_expert = w->model->n_expert, found = 0;
+
+	*n = 0;
+	if (gm_trace_tail(w->trace) == GM_TAIL_NONE)
+		return w->flags & GM_WINDOWS_HEAD_ONLY ? GM_OK : no_tail(w, token, layer, err);
+	GM_TRY(load_tail(w, token, err));
+	const struct gm_block *b = w->block.tail ? &w->block : &w->tail;
+	size_t row = (size_t)layer * b->n_token + (size_t)(token - b->first_token);
+	const uint16_t *head = b->head + row * n_head;
+	const float *tail = b->tail + row * (n_expert - n_head);
+
+	memset(w->in_head, 0, n_expert);
+	for (uint32_t r = 0; r < n_head; r++)
+		w->in_head[head[r]] = 1;
+	for (uint32_t e = 0; e < n_expert; e++) {
+		if (w->in_head[e])
+			continue;
+		w->beyond[found] = (uint16_t)e;
+		w->score[found] = gm_selection_score(w->model, layer, e, tail[found], b->lse[row]);
+		found++;
+	}
+	*expert = w->beyond;
+	*score = w->score;
+	*n = found;
+	return GM_OK;
+}
+
+/* --- life --- */
+
+static int prepare(struct gm_windows *w, struct gm_error *err)
+{
+	uint32_t n_expert = w->model->n_expert;
+
+	if ((w->flags & GM_WINDOWS_TAIL) && !gm_trace_seekable(w->trace) && w->prefill == GM_PREFILL_TOKEN)
+		w->want = GM_WANT_TAIL;
+	if (w->flags & GM_WINDOWS_NEXT_USE) {
+		w->future = gm_future_new(w->trace, w->prefill, err);
+		if (!w->future)
+			return GM_ERR_IO;
+	}
+	w->beyond = gm_alloc(n_expert, sizeof(*w->beyond), err);
+	w->score = gm_alloc(n_expert, sizeof(*w->score), err);
+	w->in_head = gm_alloc(n_expert, sizeof(*w->in_head), err);
+	return w->beyond && w->score && w->in_head ? GM_OK : GM_ERR_MEMORY;
+}
+
+struct gm_windows *gm_windows_new(struct gm_trace *trace, enum gm_prefill prefill, unsigned flags, struct gm_error *err)
+{
+	struct gm_windows *w = gm_alloc(1, sizeof(*w), err);
+
+	if (!w)
+		return NULL;
+	w->trace = trace;
+	w->model = gm_trace_model(trace);
+	w->prefill = prefill;
+	w->flags = flags;
+	if (prepare(w, err) < 0) {
+		gm_windows_free(w);
+		return NULL;
+	}
+	return w;
+}
+
+void gm_windows_free(struct gm_windows *w)
+{
+	if (!w)
+		return;
+	gm_future_free(w->future);
+	gm_block_free(&w->block);
+	gm_block_free(&w->tail);
+	free(w->gate);
+	free(w->next_use);
+	free(w->store.sequence);
+	free(w->store.pass);
+	free(w->store.present);
+	free(w->store.ranked);
+	free(w->store.gate);
+	free(w->store.next_use);
+	free(w->pass_end);
+	free(w->beyond);
+	free(w->score);
+	free(w->in_head);
+	free(w);
+}
+
+const uint64_t *gm_windows_first_use(const struct gm_windows *w)
+{
+	return w->future ? gm_future_first_use(w->future) : NULL;
+}
+
+size_t gm_windows_bytes(const struct gm_windows *w)
+{
+	size_t rows = (size_t)w->model->n_layer * w->store.capacity;
+	size_t row = 1 + gm_trace_n_head(w->trace) * sizeof(uint16_t);
+
+	row += (w->store.gate ? w->model->top_k * sizeof(double) : 0) +
+	       (w->store.next_use ? w->model->top_k * sizeof(uint32_t) : 0);
+	return w->block.capacity_bytes + w->tail.capacity_bytes + w->n_value * (sizeof(double) + sizeof(uint32_t)) +
+	       rows * row;
+}
