@@ -18,7 +18,7 @@ LIBRARY     := $(BUILD)/libgatemass.a
 BINARIES    := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/main.c),$(BUILD)/bin/$(p)))
 
 # Tests, and the programs of `make bench`, `make soak` and `make fuzz`, link with tests/support and the reference replay.
-TEST_SUPPORT  := $(wildcard tests/support/*.c) tests/reference/reference.c
+TEST_SUPPORT  := $(wildcard tests/support/*.c) $(filter-out tests/reference/test_%.c,$(wildcard tests/reference/*.c))
 TEST_SOURCES  := $(foreach d,unit reference cli,$(wildcard tests/$(d)/test_*.c))
 BENCH_SOURCES := $(wildcard tests/bench/*.c)
 SOAK_SOURCES  := $(wildcard tests/soak/*.c)

@@ -9,6 +9,8 @@
 #ifndef GATEMASS_TESTS_REFERENCE_H
 #define GATEMASS_TESTS_REFERENCE_H
 
+#include "tests/reference/branches.h"
+
 #include <stdint.h>
 #include <stdio.h>
 
@@ -31,10 +33,10 @@ struct ref_trace {
 	uint64_t *expert_bytes; /* [n_layer], bytes of one expert */
 	uint64_t *dense_bytes;  /* [n_layer]; a fact of the header, the replay does not read it */
 	uint32_t n_token;
-	uint32_t *sequence;     /* [n_token], equal for neighbours of one sequence */
-	uint32_t *pass;         /* [n_token], equal for neighbours of one recorded pass within a sequence */
-	uint8_t *present;       /* [n_token][n_layer], 0: the row is absent */
-	float *logit;           /* [n_token][n_layer][n_expert] */
+	uint32_t *sequence; /* [n_token], equal for neighbours of one sequence */
+	uint32_t *pass;     /* [n_token], equal for neighbours of one recorded pass within a sequence */
+	uint8_t *present;   /* [n_token][n_layer], 0: the row is absent */
+	float *logit;       /* [n_token][n_layer][n_expert] */
 };
 
 struct ref_config {
@@ -42,16 +44,16 @@ struct ref_config {
 	const uint64_t *slots; /* [n_layer], scope layer: C of every layer (0 allowed) */
 	uint64_t pool_bytes;   /* scope global */
 	enum ref_evict evict;
-	double half_life;      /* h of lfu-decay, in tokens, > 0 */
+	double half_life; /* h of lfu-decay, in tokens, > 0 */
 	enum ref_miss miss;
-	double tau;            /* of threshold and drop */
-	int background;        /* background admission on */
+	double tau;     /* of threshold and drop */
+	int background; /* background admission on */
 	double beta;
-	int prefill_batch;     /* 0: every token its own pass */
-	uint32_t warmup;       /* N, tokens */
+	int prefill_batch; /* 0: every token its own pass */
+	uint32_t warmup;   /* N, tokens */
 	int reset_per_sequence;
 	const struct ref_trace *preload; /* popularity comes from this trace; NULL: cold */
-	int preload_all;       /* every expert, lowest ids first where they do not all fit (preload must be NULL) */
+	int preload_all; /* every expert, lowest ids first where they do not all fit (preload must be NULL) */
 
 	/* Hardware. A NULL array means 0 in every layer. Times in us; 1 GB = 1e9 bytes; 0 GB/s = infinitely fast. */
 	const double *dense_us;      /* [n_layer] */
@@ -61,10 +63,10 @@ struct ref_config {
 	double token_us;
 	double link_gb_s;
 	double link_latency_us;
-	int disk;                    /* the disk tier is on */
+	int disk; /* the disk tier is on */
 	double disk_gb_s;
 	double disk_latency_us;
-	uint64_t host_expert_bytes;  /* H */
+	uint64_t host_expert_bytes; /* H */
 
 	int want_tokens; /* fill ref_result.token */
 	FILE *log;       /* one line an event for people who hunt a difference, or NULL */
@@ -99,40 +101,10 @@ struct ref_result {
 	double *acc;                 /* [n_layer][n_expert], background accumulators after the last event */
 };
 
-/* How often a rule or a rare branch of it was reached. The names are in ref_branch_name(). */
-enum ref_branch {
-	REF_R1_SOFTMAX, REF_R1_SIGMOID,
-	REF_R2_BY_LOGIT, REF_R2_BY_SCORE, REF_R2_GROUPS, REF_R2_TIE, REF_R2_GROUP_TIE, REF_R2_GROUP_BARS,
-	REF_R3_WEIGHTS, REF_R3_ZERO_SUM,
-	REF_R4_LAYER, REF_R4_GLOBAL, REF_R4_FEWER_THAN_K, REF_R4_NO_SLOT,
-	REF_R5_COLD, REF_R5_PRELOAD, REF_R5_PRELOAD_ALL, REF_R5_PRELOAD_TIE, REF_R5_PRELOAD_UNREQUESTED,
-	REF_R5_PRELOAD_POOL_FULL, REF_R5_PRELOAD_HIT, REF_R5_RESET, REF_R5_RESET_DROPS_COPY, REF_R5_RESET_DROPS_ACC,
-	REF_R5_WARMUP, REF_R5_WARMUP_CUTS_PASS, REF_R5_WARMUP_SHARED_ACCESS,
-	REF_ABSENT_ROW, REF_ABSENT_ROW_IN_EVENT, REF_ABSENT_EVENT, REF_BATCH_EVENT,
-	REF_R6_START, REF_R6_DELAYED_BY_LINK, REF_R6_LINK_BUSY, REF_R6_WAITS_FOR_DISK, REF_R6_HEAD_BLOCKS, REF_R6_LAND,
-	REF_R6_STILL_UNDER_WAY,
-	REF_R7_HIT, REF_R7_LATE_QUEUED, REF_R7_LATE_UNDER_WAY, REF_R7_MISS, REF_R7_SHARED,
-	REF_R8_FETCH, REF_R8_SUBSTITUTE, REF_R8_DROP, REF_R8_CPU, REF_R8_OVERRULED, REF_R8_TAU_EQUAL,
-	REF_R9_SUBSTITUTE, REF_R9_TIE, REF_R9_IGNORES_GROUPS, REF_R9_ALREADY_USED, REF_R9_SHARED, REF_R9_FALLBACK,
-	REF_R9_FALLBACK_OTHER_KEEPS,
-	REF_R10_FETCH_KEPT, REF_R10_LATE_HIT_QUEUED, REF_R10_LATE_HIT_UNDER_WAY, REF_R10_LATE_MISS,
-	REF_R11_FREE, REF_R11_EVICT, REF_R11_OTHER_LAYER, REF_R11_SEVERAL_VICTIMS, REF_R11_NO_ROOM,
-	REF_R11_NO_ROOM_RESERVED, REF_R11_EVICTED_IN_VAIN, REF_R11_LARGER_THAN_POOL,
-	REF_R12_ADD, REF_R12_LATE, REF_R12_FETCHED, REF_R12_QUEUED, REF_R12_BELOW, REF_R12_QUEUE, REF_R12_REFUSED,
-	REF_R12_RETRY, REF_R12_FETCH_KEEPS_ACC, REF_R12_BETA_EQUAL,
-	REF_R13_SUBSTITUTED, REF_R13_DROPPED,
-	REF_R14_AT_T1, REF_R14_WAITS_FOR_LINK, REF_R14_WAITS_FOR_DISK, REF_R14_OVERTAKES, REF_R14_BEHIND_BACKGROUND,
-	REF_R15_FROM_T1, REF_R15_HIT_IS_SUBSTITUTE, REF_R15_WAITS, REF_R15_NO_WAIT,
-	REF_R16_CPU, REF_R16_CPU_LAST, REF_R16_GPU_LAST, REF_R16_WAITS_FOR_DISK,
-	REF_R17_TOKEN, REF_R17_PASS_LEFT_OUT,
-	REF_R18_READ, REF_R18_DISK_BUSY, REF_R18_BACKGROUND, REF_R18_HOST_HIT, REF_R18_IN_FLIGHT, REF_R18_HOST_EVICT,
-	REF_R18_EVICT_IN_FLIGHT, REF_R18_LARGER_THAN_HOST,
-	REF_R19_DISK_WAIT, REF_R19_LINK_WAIT, REF_R19_DISK_THEN_LINK, REF_R19_CPU_WAIT,
-	REF_EVICT_LRU, REF_EVICT_FIFO, REF_EVICT_LFU, REF_EVICT_LFU_TIE, REF_EVICT_DECAY, REF_EVICT_DECAY_TIE,
-	REF_EVICT_BELADY, REF_EVICT_BELADY_NEVER, REF_EVICT_BELADY_NEVER_TIE, REF_EVICT_BELADY_EVENT_TIE,
-	REF_EVICT_BELADY_BYPASS, REF_EVICT_BELADY_BYPASS_TIE,
-	REF_N_BRANCH
-};
+/* How often a rule or a rare branch of it was reached. The list is in branches.h. */
+#define REF_BRANCH_ENUM(branch, name) branch,
+enum ref_branch { REF_BRANCHES(REF_BRANCH_ENUM) REF_N_BRANCH };
+#undef REF_BRANCH_ENUM
 
 struct ref_coverage {
 	uint64_t times[REF_N_BRANCH];

@@ -1,4 +1,4 @@
-/* The simulator against the slow reference (reference.c) on random small traces: all scopes, gatings, groups, bias, batches, absent rows,
+/* The simulator against the slow reference (reference.h) on random small traces: all scopes, gatings, groups, bias, batches, absent rows,
  * policies, profiles, disk tier, through a trace file each. Counters must agree exactly, times to 1e-9 relative. GM_RANDOM_CASES sets how many
  * cases, GM_RANDOM_SEED the first seed.
  */
