@@ -19,16 +19,11 @@ static size_t take(size_t *end, size_t bytes)
 	return offset;
 }
 
-static bool all_resident(const struct gm_core_config *config)
-{
-	return (config->evict.ops->info.flags & GM_ALL_RESIDENT) != 0;
-}
-
 static uint32_t slots_of(const struct gm_core_config *config, uint32_t pool)
 {
 	if (config->scope == GM_SCOPE_GLOBAL)
 		return config->n_layer * config->n_expert;
-	if (all_resident(config) || config->n_slot[pool] > config->n_expert)
+	if (gm_core_all_resident(config) || config->n_slot[pool] > config->n_expert)
 		return config->n_expert;
 	return config->n_slot[pool];
 }
@@ -58,7 +53,6 @@ static size_t lay_out(struct gm_core *core, const struct gm_core_config *config)
 	plan.n_pool = n_pool;
 	plan.pools = take(&end, n_pool * sizeof(struct pool));
 	plan.residency = take(&end, n);
-	plan.place = take(&end, n * sizeof(uint32_t));
 	plan.pin = take(&end, n * sizeof(uint32_t));
 	plan.miss = end;
 	if (config->miss.ops->state_bytes)
@@ -69,7 +63,6 @@ static size_t lay_out(struct gm_core *core, const struct gm_core_config *config)
 		struct gm_pool_dims dims = dims_of(config, p);
 		struct pool pool = {.first_item = p * dims.n_item, .n_item = dims.n_item, .n_slot = dims.n_slot};
 
-		pool.resident = take(&end, dims.n_slot * sizeof(uint32_t));
 		pool.reserved = take(&end, dims.n_slot * sizeof(uint32_t));
 		pool.evict = take(&end, config->evict.ops->state_bytes(&dims, config->evict.arg));
 		pool.admit = end;
@@ -93,7 +86,7 @@ int gm_core_check(const struct gm_core_config *config, struct gm_error *err)
 	assert(config->top_k >= 1 && config->top_k <= config->n_expert && config->n_layer >= 1);
 	if (config->reroute.ops && !config->reroute.ops->reroute)
 		return gm_fail(err, GM_ERR_USAGE, "reroute %s has no function", config->reroute.ops->info.name);
-	if (config->scope == GM_SCOPE_LAYER || all_resident(config))
+	if (config->scope == GM_SCOPE_LAYER || gm_core_all_resident(config))
 		return GM_OK;
 	if (!config->expert_bytes)
 		return gm_fail(err, GM_ERR_USAGE,
@@ -108,47 +101,18 @@ int gm_core_check(const struct gm_core_config *config, struct gm_error *err)
 
 /* --- residency --- */
 
-/* Bytes that an expert of a layer takes from its pool's room; scope layer counts slots instead. */
-static uint64_t room_bytes(const struct gm_core *core, uint32_t layer)
-{
-	return core->config->scope == GM_SCOPE_GLOBAL && !all_resident(core->config) ? core->config->expert_bytes[layer]
-										     : 0;
-}
-
 static uint64_t item_bytes(const struct gm_core *core, const struct pool *pool, uint32_t item)
 {
-	return room_bytes(core, (pool->first_item + item) / core->config->n_expert);
-}
-
-static uint8_t *residency_of(struct gm_core *core, const struct pool *pool)
-{
-	return (uint8_t *)gm_core_at(core, core->residency) + pool->first_item;
+	return gm_core_room_bytes(core->config, (pool->first_item + item) / core->config->n_expert);
 }
 
 static void add_resident(struct gm_core *core, struct pool *pool, uint32_t item)
 {
-	uint32_t *resident = gm_core_at(core, pool->resident);
-	uint32_t *place = gm_core_at(core, core->place);
-
-	place[pool->first_item + item] = pool->n_resident;
-	resident[pool->n_resident++] = item;
-	residency_of(core, pool)[item] = GM_RESIDENT;
+	pool->n_resident++;
+	gm_core_pool_residency(core, pool)[item] = GM_RESIDENT;
 }
 
-static void evict(struct gm_core *core, struct pool *pool, uint32_t item)
-{
-	uint32_t *resident = gm_core_at(core, pool->resident);
-	uint32_t *place = (uint32_t *)gm_core_at(core, core->place) + pool->first_item;
-	uint32_t last = resident[--pool->n_resident];
-
-	resident[place[item]] = last;
-	place[last] = place[item];
-	residency_of(core, pool)[item] = GM_ABSENT;
-	pool->bytes_left += item_bytes(core, pool, item);
-	core->config->evict.ops->forget(gm_core_at(core, pool->evict), item);
-}
-
-static void unreserve(struct gm_core *core, struct pool *pool, uint32_t item)
+void gm_core_land_item(struct gm_core *core, struct pool *pool, uint32_t item)
 {
 	uint32_t *reserved = gm_core_at(core, pool->reserved);
 	uint32_t i = 0;
@@ -156,59 +120,6 @@ static void unreserve(struct gm_core *core, struct pool *pool, uint32_t item)
 	while (reserved[i] != item)
 		i++;
 	memmove(reserved + i, reserved + i + 1, (--pool->n_reserved - i) * sizeof(*reserved));
-}
-
-static bool fits(const struct gm_core *core, const struct pool *pool, uint64_t bytes)
-{
-	if (core->config->scope == GM_SCOPE_GLOBAL)
-		return bytes <= pool->bytes_left;
-	return pool->n_resident + pool->n_reserved < pool->n_slot;
-}
-
-bool gm_core_make_room(struct gm_core *core, struct pool *pool, uint32_t layer, uint32_t incoming, uint64_t token,
-		       uint64_t *evictions)
-{
-	const struct gm_evict_ops *ops = core->config->evict.ops;
-	uint64_t bytes = room_bytes(core, layer);
-
-	while (!fits(core, pool, bytes)) {
-		struct gm_candidates candidates = {
-			.resident = gm_core_at(core, pool->resident),
-			.n_resident = pool->n_resident,
-			.residency = residency_of(core, pool),
-			.pin = (const uint32_t *)gm_core_at(core, core->pin) + pool->first_item,
-			.stamp = core->stamp,
-			.token = token,
-		};
-		uint32_t victim = ops->victim(gm_core_at(core, pool->evict), &candidates, incoming);
-
-		if (victim == GM_NO_ITEM || victim == incoming)
-			return false;
-		evict(core, pool, victim);
-		++*evictions;
-	}
-	pool->bytes_left -= bytes;
-	return true;
-}
-
-void gm_core_insert(struct gm_core *core, struct pool *pool, uint32_t item)
-{
-	add_resident(core, pool, item);
-	core->config->evict.ops->insert(gm_core_at(core, pool->evict), item, false);
-}
-
-void gm_core_reserve(struct gm_core *core, struct pool *pool, uint32_t item)
-{
-	uint32_t *reserved = gm_core_at(core, pool->reserved);
-
-	reserved[pool->n_reserved++] = item;
-	residency_of(core, pool)[item] = GM_RESERVED;
-	core->config->evict.ops->reserve(gm_core_at(core, pool->evict), item);
-}
-
-void gm_core_land_item(struct gm_core *core, struct pool *pool, uint32_t item)
-{
-	unreserve(core, pool, item);
 	add_resident(core, pool, item);
 	core->config->evict.ops->land(gm_core_at(core, pool->evict), item);
 }
@@ -237,7 +148,7 @@ static void start_cold(struct gm_core *core, bool again)
 		config->evict.ops->init(gm_core_at(core, pool->evict), &dims, config->evict.arg, again);
 		if (config->admit.ops->state_bytes)
 			memset(gm_core_at(core, pool->admit), 0, config->admit.ops->state_bytes(dims.n_item));
-		for (uint32_t item = 0; all_resident(config) && item < dims.n_item; item++)
+		for (uint32_t item = 0; gm_core_all_resident(config) && item < dims.n_item; item++)
 			add_resident(core, pool, item);
 	}
 }
@@ -279,7 +190,7 @@ void gm_core_preload(struct gm_core *core, const uint32_t *order, size_t n)
 	struct pool *pools = gm_core_at(core, core->pools);
 	size_t first = 0;
 
-	if (all_resident(core->config))
+	if (gm_core_all_resident(core->config))
 		return;
 	for (uint32_t p = 0; p < core->n_pool; p++) {
 		struct pool *pool = &pools[p];
@@ -326,14 +237,4 @@ const uint32_t *gm_core_reserved(const struct gm_core *core, uint32_t layer, uin
 	return at_const(core, pool->reserved);
 }
 
-static void land_all(struct gm_arrivals *self, struct gm_core *core, uint32_t layer)
-{
-	struct pool *pool = gm_core_pool(core, layer);
-	const uint32_t *reserved = gm_core_at(core, pool->reserved);
-
-	(void)self;
-	while (pool->n_reserved)
-		gm_core_land_item(core, pool, reserved[0]);
-}
-
-const struct gm_arrivals gm_arrivals_instant = {.begin = land_all, .end = NULL};
+const struct gm_arrivals gm_arrivals_instant = {.begin = NULL, .end = NULL};

@@ -108,13 +108,16 @@ struct gm_event_log {
 	} * work;
 	uint32_t n_queued; /* background copies queued by this event, in order (R12) */
 	const uint16_t *queued;
-	const uint16_t *ready; /* [n_ready] experts, hits in request order, then substitutes; for timelines */
+	/* all requests, and what each met; n_ready beyond the hits are substitutes */
+	uint32_t n_request;
+	const uint16_t *expert; /* [n_request] */
+	const uint8_t *class;   /* [n_request] enum gm_class */
 };
 
 /* Implementations: gm_arrivals_instant (a copy lands at its pool's next event), the simulated clock (sim/clock.h), measured times
  * of an engine. The struct is embedded at the start of the implementation's own. */
 struct gm_arrivals {
-	/* R6: calls gm_core_land for every copy of this core that has arrived */
+	/* R6: calls gm_core_land for every copy of this core that has arrived. NULL: all copies of the layer's pool land */
 	void (*begin)(struct gm_arrivals *self, struct gm_core *core, uint32_t layer);
 	/* after R12; may be NULL */
 	void (*end)(struct gm_arrivals *self, const struct gm_event_log *log);
@@ -151,6 +154,11 @@ void gm_core_reset(struct gm_core *core);
  * Errors: only those of rows->beyond; the core is then in the middle of an event and must be thrown away. */
 int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
 	     struct gm_counters *counters, bool shared_counters, struct gm_decision *decision, struct gm_error *err);
+
+/* The same for a run of passes of one token each: every row is an event of its own, whose token is first_token + its offset. Faster than one
+ * call for each, and equal. One entry of counters, or NULL. */
+int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
+		 struct gm_counters *counters, struct gm_error *err);
 
 /* For arrivals: a reserved expert becomes resident. */
 void gm_core_land(struct gm_core *core, uint32_t layer, uint32_t expert);

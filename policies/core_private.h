@@ -1,8 +1,10 @@
-/* What core.c (state, room) and event.c (one event) share; nobody else includes it. */
+/* What core.c (state and life), event.c (one event), substitutes.c (R9) and scratch.c share; nobody else includes it. */
 #ifndef GM_POLICIES_CORE_PRIVATE_H
 #define GM_POLICIES_CORE_PRIVATE_H
 
 #include "policies/core.h"
+
+#include <string.h>
 
 /* A set of items that compete for room. */
 struct pool {
@@ -10,7 +12,6 @@ struct pool {
 	uint32_t n_item;
 	uint32_t n_slot, n_resident, n_reserved;
 	uint64_t bytes_left; /* scope global */
-	size_t resident;     /* offset of uint32_t [n_slot] in the block: items */
 	size_t reserved;     /* offset of uint32_t [n_slot]: items in order of reservation */
 	size_t evict, admit; /* offsets of the policies' states */
 };
@@ -23,10 +24,69 @@ struct gm_core {
 	uint32_t stamp;   /* of the current event, for pins */
 	size_t pools;     /* offset of struct pool [n_pool] */
 	size_t residency; /* offset of uint8_t [n_layer][n_expert] */
-	size_t place;     /* offset of uint32_t [n_layer][n_expert]: index in the pool's resident list */
 	size_t pin;       /* offset of uint32_t [n_layer][n_expert] */
 	size_t miss;      /* offset of the miss rule's state */
 	size_t bytes;
+};
+
+enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
+
+/* Work space. Request arrays [n_expert] hold the distinct experts of an event in request order; pick arrays [n_row][top_k]. */
+struct gm_scratch {
+	uint32_t n_expert, top_k;
+	uint32_t stamp;
+	uint32_t *stamp_of;   /* [n_expert] an expert is requested where stamp_of == stamp ... */
+	uint32_t *request_of; /* [n_expert] ... and this is its request */
+	uint16_t *expert;
+	uint8_t *class;
+	uint8_t *flags;
+	uint32_t *row_of;   /* row of first appearance */
+	uint32_t *no_row;   /* [top_k] all 0: row_of where an event has one row */
+	uint32_t *identity; /* [top_k] 0, 1, ...: request of each pick where an event has one row */
+	uint64_t *next_use;
+	struct gm_work *work;
+	uint16_t *queued;
+	size_t max_pick;
+	uint32_t *request; /* picks: index of the request */
+	uint8_t *action;
+	uint16_t *substitute;
+	uint16_t *rerouted; /* picks after rerouting, and their weights */
+	double *gate;
+	uint16_t *position; /* [top_k] */
+	float *logit;       /* [top_k] */
+	uint8_t *row_class; /* [top_k] */
+};
+
+/* One event under way; in a run of events of one layer the first part stays as it is. */
+struct event {
+	struct gm_core *core;
+	const struct gm_core_config *config;
+	const struct gm_evict_ops *evict;
+	struct gm_scratch *s;
+	struct pool *pool;
+	void *evict_state;
+	uint8_t *residency; /* [n_expert] of the layer */
+	uint32_t *pin;      /* [n_expert] of the layer */
+	struct gm_candidates candidates;
+	uint32_t layer, top_k;
+	uint32_t first_item;   /* pool item of the layer's expert 0 */
+	uint64_t expert_bytes; /* for link_bytes; 0: not known */
+	uint64_t room_bytes;   /* what an expert of the layer takes from its pool; 0 in scope layer */
+	bool shared;           /* one entry of counters for all rows */
+
+	uint64_t token; /* current token */
+	const struct gm_rows *rows;
+	uint32_t first_row;   /* number of row 0 for rows->beyond */
+	const uint16_t *pick; /* row i: pick + i * pick_stride */
+	uint32_t pick_stride;
+	const double *gate; /* [n][top_k] */
+	struct gm_counters *counters;
+	/* requests: in the scratch, or, where the event has one row, the row itself */
+	const uint16_t *expert;  /* [n_request] */
+	const uint32_t *row_of;  /* [n_request] */
+	const uint32_t *request; /* [n][top_k] index of each pick's request */
+	uint32_t n_request, n_ready, n_work, n_queued;
+	unsigned actions; /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
 };
 
 static inline void *gm_core_at(struct gm_core *core, size_t offset)
@@ -41,14 +101,39 @@ static inline struct pool *gm_core_pool(struct gm_core *core, uint32_t layer)
 	return &pools[core->n_pool == 1 ? 0 : layer];
 }
 
-/* R11: room for one expert of a layer, evicting if need be. incoming: the fetched item, or GM_NO_ITEM for a background admission.
- * False: nothing is left to evict, or the policy does not keep it. */
-bool gm_core_make_room(struct gm_core *core, struct pool *pool, uint32_t layer, uint32_t incoming, uint64_t token,
-		       uint64_t *evictions);
+static inline uint8_t *gm_core_pool_residency(struct gm_core *core, const struct pool *pool)
+{
+	return (uint8_t *)gm_core_at(core, core->residency) + pool->first_item;
+}
 
-/* After gm_core_make_room: a fetched item becomes resident; a slot is reserved for a background copy; a late item lands. */
-void gm_core_insert(struct gm_core *core, struct pool *pool, uint32_t item);
-void gm_core_reserve(struct gm_core *core, struct pool *pool, uint32_t item);
+static inline bool gm_core_all_resident(const struct gm_core_config *config)
+{
+	return (config->evict.ops->info.flags & GM_ALL_RESIDENT) != 0;
+}
+
+/* Bytes that an expert of a layer takes from its pool's room; scope layer counts slots instead. */
+static inline uint64_t gm_core_room_bytes(const struct gm_core_config *config, uint32_t layer)
+{
+	return config->scope == GM_SCOPE_GLOBAL && !gm_core_all_resident(config) ? config->expert_bytes[layer] : 0;
+}
+
+/* A reserved item becomes resident. */
 void gm_core_land_item(struct gm_core *core, struct pool *pool, uint32_t item);
+
+static inline const uint16_t *event_picks(const struct event *ev, uint32_t row)
+{
+	return ev->pick + (size_t)row * ev->pick_stride;
+}
+
+static inline struct gm_counters *event_counters(const struct event *ev, uint32_t row)
+{
+	return &ev->counters[ev->shared ? 0 : row];
+}
+
+/* R9 */
+int gm_event_substitute(struct event *ev, struct gm_error *err);
+
+/* Room in the pick arrays for n_row rows. */
+int gm_scratch_grow(struct gm_scratch *scratch, uint32_t n_row, struct gm_error *err);
 
 #endif

@@ -1,56 +1,6 @@
 /* One event, rule by rule (docs/semantics.md, R6-R13). */
 #include "policies/core_private.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
-
-/* Work space. Request arrays [n_expert] hold the distinct experts of an event in request order; pick arrays [n_row][top_k]. */
-struct gm_scratch {
-	uint32_t n_expert, top_k;
-	uint32_t stamp;
-	uint32_t *stamp_of;   /* [n_expert] an expert is requested where stamp_of == stamp ... */
-	uint32_t *request_of; /* [n_expert] ... and this is its request */
-	uint16_t *expert;
-	uint8_t *class;
-	uint8_t *flags;
-	uint32_t *row_of; /* row of first appearance */
-	uint64_t *next_use;
-	struct gm_work *work;
-	uint16_t *queued;
-	uint16_t *ready;
-	size_t max_pick;
-	uint32_t *request; /* picks: index of the request */
-	uint8_t *action;
-	uint16_t *substitute;
-	uint16_t *rerouted; /* picks after rerouting, and their weights */
-	double *gate;
-	uint16_t *position; /* [top_k] */
-	float *logit;       /* [top_k] */
-	uint8_t *row_class; /* [top_k] */
-};
-
-struct event {
-	struct gm_core *core;
-	const struct gm_core_config *config;
-	struct gm_scratch *s;
-	struct pool *pool;
-	uint8_t *residency; /* [n_expert] of the layer */
-	uint32_t *pin;      /* [n_expert] of the layer */
-	uint32_t layer, top_k;
-	uint32_t first_item; /* pool item of the layer's expert 0 */
-	uint64_t token;      /* current token */
-	const struct gm_rows *rows;
-	const uint16_t *pick; /* row i: pick + i * pick_stride */
-	uint32_t pick_stride;
-	const double *gate; /* [n][top_k] */
-	uint32_t n_request, n_ready, n_work, n_queued;
-	bool all_hit;
-	struct gm_counters *counters;
-	bool shared;
-};
-
 void gm_counters_add(struct gm_counters *to, const struct gm_counters *from)
 {
 	to->rows += from->rows;
@@ -69,21 +19,6 @@ void gm_counters_add(struct gm_counters *to, const struct gm_counters *from)
 	to->link_bytes += from->link_bytes;
 	to->substituted_mass += from->substituted_mass;
 	to->dropped_mass += from->dropped_mass;
-}
-
-static const uint16_t *row_picks(const struct event *ev, uint32_t row)
-{
-	return ev->pick + (size_t)row * ev->pick_stride;
-}
-
-static struct gm_counters *row_counters(const struct event *ev, uint32_t row)
-{
-	return &ev->counters[ev->shared ? 0 : row];
-}
-
-static uint64_t expert_bytes(const struct event *ev)
-{
-	return ev->config->expert_bytes ? ev->config->expert_bytes[ev->layer] : 0;
 }
 
 /* Rows as the reroute policy wants them: new selections, weights by R3. */
@@ -115,185 +50,136 @@ static void reroute(struct event *ev)
 	ev->gate = s->gate;
 }
 
-/* R7: the request list, and what each request meets. */
-static void classify(struct event *ev)
+/* --- R7 --- */
+
+static uint8_t class_of(uint8_t residency)
+{
+	return residency >= GM_RESIDENT ? (uint8_t)GM_HIT : (uint8_t)(GM_MISS - residency); /* GM_RESERVED: GM_LATE */
+}
+
+static void note_next_use(struct event *ev, uint32_t q, size_t p)
+{
+	uint32_t next = ev->rows->next_use[p];
+
+	ev->s->next_use[q] = next == UINT32_MAX ? GM_NEVER : (uint64_t)next * ev->config->n_layer + ev->layer;
+}
+
+/* An event of one row: its picks are the requests. All of them are pinned at once: those that are not resident are no candidates
+ * until they are fetched, and then they are pinned (R11). */
+static void classify_row(struct event *ev)
+{
+	const uint16_t *pick = ev->pick;
+	const uint8_t *residency = ev->residency;
+	uint8_t *class = ev->s->class;
+	uint32_t *pin = ev->pin;
+	uint32_t top_k = ev->top_k, stamp = ev->core->stamp, n_hit = 0;
+
+	for (uint32_t r = 0; r < top_k; r++) {
+		uint16_t e = pick[r];
+
+		class[r] = class_of(residency[e]);
+		pin[e] = stamp;
+		n_hit += class[r] == GM_HIT;
+	}
+	ev->expert = pick;
+	ev->row_of = ev->s->no_row;
+	ev->request = ev->s->identity;
+	ev->n_request = top_k;
+	ev->n_ready = n_hit;
+	ev->counters->rows++;
+	ev->counters->accesses += top_k;
+	ev->counters->hits += n_hit;
+	for (uint32_t r = 0; ev->rows->next_use && r < top_k; r++)
+		note_next_use(ev, r, r);
+}
+
+/* Several rows: the requests are their distinct picks in order of first appearance. */
+static void classify_rows(struct event *ev)
 {
 	struct gm_scratch *s = ev->s;
-	uint32_t n_layer = ev->config->n_layer;
 
+	if (++s->stamp == 0) { /* wrapped around: no old stamp may match by chance */
+		memset(s->stamp_of, 0, s->n_expert * sizeof(*s->stamp_of));
+		s->stamp = 1;
+	}
+	ev->expert = s->expert;
+	ev->row_of = s->row_of;
+	ev->request = s->request;
+	ev->n_request = ev->n_ready = 0;
 	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		const uint16_t *pick = row_picks(ev, i);
+		const uint16_t *pick = event_picks(ev, i);
+		struct gm_counters *counters = event_counters(ev, i);
 
+		counters->rows++;
 		for (uint32_t r = 0; r < ev->top_k; r++) {
 			uint16_t e = pick[r];
 			size_t p = (size_t)i * ev->top_k + r;
 
-			if (s->stamp_of[e] == s->stamp) {
-				s->request[p] = s->request_of[e];
-				continue;
-			}
-			uint32_t q = ev->n_request++;
+			if (s->stamp_of[e] != s->stamp) {
+				uint32_t q = ev->n_request++;
 
-			s->stamp_of[e] = s->stamp;
-			s->request_of[e] = q;
-			s->request[p] = q;
-			s->expert[q] = e;
-			s->row_of[q] = i;
-			s->flags[q] = 0;
-			if (ev->rows->next_use) {
-				uint32_t next = ev->rows->next_use[p];
-
-				s->next_use[q] = next == UINT32_MAX ? GM_NEVER : (uint64_t)next * n_layer + ev->layer;
-			}
-			row_counters(ev, i)->accesses++;
-			if (ev->residency[e] >= GM_RESIDENT) {
-				s->class[q] = GM_HIT;
+				s->stamp_of[e] = s->stamp;
+				s->request_of[e] = q;
+				s->expert[q] = e;
+				s->class[q] = class_of(ev->residency[e]);
+				s->row_of[q] = i;
 				ev->pin[e] = ev->core->stamp;
-				s->ready[ev->n_ready++] = e;
-				row_counters(ev, i)->hits++;
-			} else {
-				s->class[q] = ev->residency[e] == GM_RESERVED ? GM_LATE : GM_MISS;
-				ev->all_hit = false;
+				ev->n_ready += s->class[q] == GM_HIT;
+				counters->accesses++;
+				counters->hits += s->class[q] == GM_HIT;
+				if (ev->rows->next_use)
+					note_next_use(ev, q, p);
 			}
+			s->request[p] = s->request_of[e];
 		}
 	}
 }
 
-/* R8: the miss rule's answers; a FETCH of any row holds for all. */
+/* --- R8 --- */
+
+/* The miss rule's answers for one row. */
+static void decide_row(struct event *ev, uint32_t i)
+{
+	struct gm_scratch *s = ev->s;
+	size_t first = (size_t)i * ev->top_k;
+	const uint32_t *request = ev->request + first;
+	uint8_t *action = s->action + first;
+	struct gm_miss_row row = {
+		.layer = ev->layer,
+		.token = ev->token + (ev->rows->token ? ev->rows->token[i] : i),
+		.top_k = ev->top_k,
+		.expert = event_picks(ev, i),
+		.gate = ev->gate ? ev->gate + first : NULL,
+		.class = s->class,
+		.residency = ev->residency,
+	};
+
+	if (ev->rows->n > 1) {
+		for (uint32_t r = 0; r < ev->top_k; r++)
+			s->row_class[r] = s->class[request[r]];
+		row.class = s->row_class;
+	}
+	for (uint32_t r = 0; r < ev->top_k; r++)
+		action[r] = GM_USE;
+	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, action);
+	for (uint32_t r = 0; r < ev->top_k; r++) {
+		ev->actions |= 1u << action[r];
+		if (action[r] == GM_FETCH)
+			s->flags[request[r]] |= FETCHED;
+	}
+}
+
+/* A FETCH of any row holds for all. */
 static void decide(struct event *ev)
 {
 	struct gm_scratch *s = ev->s;
-	size_t n_pick = (size_t)ev->rows->n * ev->top_k;
 
-	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		size_t first = (size_t)i * ev->top_k;
-		uint8_t *action = s->action + first;
-		bool any = false;
-
-		for (uint32_t r = 0; r < ev->top_k; r++) {
-			s->row_class[r] = s->class[s->request[first + r]];
-			action[r] = GM_USE;
-			any |= s->row_class[r] != GM_HIT;
-		}
-		if (!any)
-			continue;
-		struct gm_miss_row row = {
-			.layer = ev->layer,
-			.token = ev->token + (ev->rows->token ? ev->rows->token[i] : i),
-			.top_k = ev->top_k,
-			.expert = row_picks(ev, i),
-			.gate = ev->gate ? ev->gate + first : NULL,
-			.class = s->row_class,
-			.residency = ev->residency,
-		};
-
-		ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, action);
-		for (uint32_t r = 0; r < ev->top_k; r++)
-			if (action[r] == GM_FETCH)
-				s->flags[s->request[first + r]] |= FETCHED;
-	}
-	if (ev->rows->n == 1)
-		return;
-	for (size_t p = 0; p < n_pick; p++)
-		if (s->flags[s->request[p]] & FETCHED)
+	memset(s->flags, 0, ev->n_request);
+	for (uint32_t i = 0; i < ev->rows->n; i++)
+		decide_row(ev, i);
+	for (size_t p = 0; ev->rows->n > 1 && p < (size_t)ev->rows->n * ev->top_k; p++)
+		if (s->flags[ev->request[p]] & FETCHED)
 			s->action[p] = GM_FETCH;
-}
-
-/* R9: where the search for substitutes of one row stands. Residency does not change during R9, so it only moves on. */
-struct search {
-	uint32_t row;
-	uint32_t rank;          /* next rank of the row's ranking to look at */
-	const uint16_t *expert; /* beyond the ranking, [n] */
-	const double *score;    /* [n] */
-	uint32_t n;
-	bool beyond;   /* the experts beyond were asked for */
-	uint32_t last; /* index of the substitute found last beyond the ranking, UINT32_MAX: none yet */
-};
-
-static bool in_selection(const struct event *ev, uint32_t row, uint16_t expert)
-{
-	const uint16_t *pick = row_picks(ev, row);
-
-	for (uint32_t r = 0; r < ev->top_k; r++)
-		if (pick[r] == expert)
-			return true;
-	return false;
-}
-
-/* The best resident beyond the ranking that comes after the last one found: score descending, then id ascending. */
-static int search_beyond(const struct event *ev, struct search *search, uint32_t *found, struct gm_error *err)
-{
-	uint32_t best = UINT32_MAX;
-
-	if (!search->beyond) {
-		if (ev->rows->n_ranked < ev->config->n_expert)
-			GM_TRY(ev->rows->beyond(ev->rows->user, search->row, &search->expert, &search->score, &search->n,
-						err));
-		search->beyond = true;
-		search->last = UINT32_MAX;
-	}
-	for (uint32_t j = 0; j < search->n; j++) {
-		double score = search->score[j];
-
-		if (ev->residency[search->expert[j]] < GM_RESIDENT)
-			continue;
-		if (search->last != UINT32_MAX &&
-		    (score > search->score[search->last] || (!(score < search->score[search->last]) && j <= search->last)))
-			continue;
-		if (best == UINT32_MAX || score > search->score[best])
-			best = j;
-	}
-	*found = best == UINT32_MAX ? UINT32_MAX : search->expert[best];
-	search->last = best == UINT32_MAX ? search->last : best;
-	return GM_OK;
-}
-
-static int search_next(const struct event *ev, struct search *search, uint32_t *found, struct gm_error *err)
-{
-	const uint16_t *ranked = ev->rows->ranked + (size_t)search->row * ev->rows->n_ranked;
-	bool rerouted = ev->config->reroute.ops != NULL;
-
-	while (search->rank < ev->rows->n_ranked) {
-		uint16_t e = ranked[search->rank++];
-
-		if (ev->residency[e] >= GM_RESIDENT && !(rerouted && in_selection(ev, search->row, e))) {
-			*found = e;
-			return GM_OK;
-		}
-	}
-	return search_beyond(ev, search, found, err);
-}
-
-static int find_substitutes(struct event *ev, struct gm_error *err)
-{
-	struct gm_scratch *s = ev->s;
-
-	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		struct gm_counters *counters = row_counters(ev, i);
-		struct search search = {.row = i, .rank = ev->config->reroute.ops ? 0 : ev->top_k};
-		uint8_t *action = s->action + (size_t)i * ev->top_k;
-
-		for (uint32_t r = 0; r < ev->top_k; r++) {
-			uint32_t found;
-
-			if (action[r] != GM_SUBSTITUTE)
-				continue;
-			GM_TRY(search_next(ev, &search, &found, err));
-			if (found == UINT32_MAX) {
-				action[r] = GM_FETCH;
-				s->flags[s->request[(size_t)i * ev->top_k + r]] |= FETCHED;
-				counters->substitute_fallbacks++;
-				counters->head_exhausted += search.n == 0 && ev->rows->n_ranked < ev->config->n_expert;
-				continue;
-			}
-			s->substitute[(size_t)i * ev->top_k + r] = (uint16_t)found;
-			if (ev->pin[found] != ev->core->stamp) {
-				ev->pin[found] = ev->core->stamp;
-				s->ready[ev->n_ready++] = (uint16_t)found;
-			}
-		}
-	}
-	return GM_OK;
 }
 
 /* R13, and the counters of picks. */
@@ -302,7 +188,7 @@ static void count_picks(struct event *ev)
 	struct gm_scratch *s = ev->s;
 
 	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		struct gm_counters *counters = row_counters(ev, i);
+		struct gm_counters *counters = event_counters(ev, i);
 		double substituted = 0, dropped = 0;
 
 		for (uint32_t r = 0; r < ev->top_k; r++) {
@@ -316,7 +202,7 @@ static void count_picks(struct event *ev)
 				dropped += ev->gate[p];
 			} else if (s->action[p] == GM_CPU) {
 				counters->cpu_picks++;
-				s->flags[s->request[p]] |= ON_CPU;
+				s->flags[ev->request[p]] |= ON_CPU;
 			}
 		}
 		counters->substituted_mass += substituted;
@@ -324,253 +210,350 @@ static void count_picks(struct event *ev)
 	}
 }
 
-/* R10, second half: one fetched expert, in request order. */
-static void fetch(struct event *ev, uint32_t request)
+/* --- R10, R11 --- */
+
+static bool fits(const struct event *ev)
 {
-	struct gm_scratch *s = ev->s;
-	struct gm_counters *counters = row_counters(ev, s->row_of[request]);
-	uint16_t e = s->expert[request];
+	const struct pool *pool = ev->pool;
+
+	if (ev->config->scope == GM_SCOPE_GLOBAL)
+		return ev->room_bytes <= pool->bytes_left;
+	return pool->n_resident + pool->n_reserved < pool->n_slot;
+}
+
+static void evict(struct event *ev, uint32_t item)
+{
+	struct pool *pool = ev->pool;
+
+	gm_core_pool_residency(ev->core, pool)[item] = GM_ABSENT;
+	pool->n_resident--;
+	if (ev->config->scope == GM_SCOPE_GLOBAL)
+		pool->bytes_left += gm_core_room_bytes(ev->config, item / ev->config->n_expert);
+	ev->evict->forget(ev->evict_state, item);
+}
+
+/* R11: room for one expert. incoming: the fetched item, or GM_NO_ITEM for a background admission. False: nothing is left to evict, or the
+ * policy does not keep it. */
+static bool make_room(struct event *ev, uint32_t incoming, struct gm_counters *counters)
+{
+	while (!fits(ev)) {
+		uint32_t victim = ev->evict->victim(ev->evict_state, &ev->candidates, incoming);
+
+		if (victim == GM_NO_ITEM || victim == incoming)
+			return false;
+		evict(ev, victim);
+		counters->evictions++;
+	}
+	ev->pool->bytes_left -= ev->room_bytes;
+	return true;
+}
+
+/* One fetched expert, in request order. */
+static void fetch(struct event *ev, uint32_t q)
+{
+	struct gm_counters *counters = event_counters(ev, ev->row_of[q]);
+	uint16_t e = ev->expert[q];
 	uint32_t item = ev->first_item + e;
 
-	if (s->class[request] == GM_LATE) {
+	if (ev->s->class[q] == GM_LATE) {
 		gm_core_land_item(ev->core, ev->pool, item);
-		ev->pin[e] = ev->core->stamp;
 		counters->late_hits++;
 		return;
 	}
 	counters->fetches++;
-	counters->link_bytes += expert_bytes(ev);
-	if (!gm_core_make_room(ev->core, ev->pool, ev->layer, item, ev->token, &counters->evictions)) {
+	counters->link_bytes += ev->expert_bytes;
+	if (!make_room(ev, item, counters)) {
 		counters->bypasses++;
 		return;
 	}
-	gm_core_insert(ev->core, ev->pool, item);
-	ev->pin[e] = ev->core->stamp;
+	ev->residency[e] = GM_RESIDENT;
+	ev->pool->n_resident++;
+	ev->evict->insert(ev->evict_state, item, false);
 }
 
-static void access_and_fetch(struct event *ev)
+static void record_access(struct event *ev)
 {
-	struct gm_scratch *s = ev->s;
 	struct gm_requests requests = {
 		.n = ev->n_request,
-		.expert = s->expert,
+		.expert = ev->expert,
 		.first_item = ev->first_item,
-		.next_use = ev->rows->next_use ? s->next_use : NULL,
+		.next_use = ev->rows->next_use ? ev->s->next_use : NULL,
 		.token = ev->token,
 	};
 
-	ev->config->evict.ops->access(gm_core_at(ev->core, ev->pool->evict), &requests);
-	if (ev->all_hit)
-		return;
+	ev->evict->access(ev->evict_state, &requests);
+}
+
+static void add_work(struct event *ev, uint32_t q, unsigned kind)
+{
+	ev->s->work[ev->n_work++] = (struct gm_work){.expert = ev->expert[q], .kind = (uint16_t)kind};
+}
+
+static void fetch_decided(struct event *ev)
+{
+	const struct gm_scratch *s = ev->s;
+
 	for (uint32_t q = 0; q < ev->n_request; q++) {
-		uint16_t kind = 0;
+		unsigned kind = s->flags[q] & ON_CPU ? GM_WORK_CPU : 0;
 
 		if (s->flags[q] & FETCHED) {
 			kind |= s->class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH;
 			fetch(ev, q);
 		}
-		if (s->flags[q] & ON_CPU)
-			kind |= GM_WORK_CPU;
 		if (kind)
-			s->work[ev->n_work++] = (struct gm_work){.expert = s->expert[q], .kind = kind};
+			add_work(ev, q, kind);
 	}
 }
 
-/* R12 */
+/* The same where the rule fetches every miss, so that nothing was decided. */
+static void fetch_misses(struct event *ev)
+{
+	const uint8_t *class = ev->s->class;
+
+	for (uint32_t q = 0; q < ev->n_request; q++) {
+		if (class[q] == GM_HIT)
+			continue;
+		add_work(ev, q, class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH);
+		fetch(ev, q);
+	}
+}
+
+/* --- R12 --- */
+
+static void reserve(struct event *ev, uint32_t q)
+{
+	uint32_t *reserved = gm_core_at(ev->core, ev->pool->reserved);
+	uint32_t item = ev->first_item + ev->expert[q];
+
+	reserved[ev->pool->n_reserved++] = item;
+	ev->residency[ev->expert[q]] = GM_RESERVED;
+	ev->evict->reserve(ev->evict_state, item);
+	ev->s->flags[q] |= QUEUED;
+	ev->s->queued[ev->n_queued++] = ev->expert[q];
+}
+
 static void admit(struct event *ev)
 {
-	const struct gm_admit_ops *ops = ev->config->admit.ops;
-	struct gm_scratch *s = ev->s;
+	const struct gm_admit *policy = &ev->config->admit;
+	const struct gm_scratch *s = ev->s;
 	void *state = gm_core_at(ev->core, ev->pool->admit);
 
 	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		struct gm_counters *counters = row_counters(ev, i);
+		struct gm_counters *counters = event_counters(ev, i);
 
 		for (uint32_t r = 0; r < ev->top_k; r++) {
 			size_t p = (size_t)i * ev->top_k + r;
-			uint32_t q = s->request[p];
-			uint32_t item = ev->first_item + s->expert[q];
+			uint32_t q = ev->request[p];
+			uint32_t item = ev->first_item + ev->expert[q];
 
 			if (s->action[p] != GM_SUBSTITUTE || s->class[q] != GM_MISS || (s->flags[q] & (FETCHED | QUEUED)))
 				continue;
-			if (!ops->substituted(state, ev->config->admit.arg, item, ev->gate[p]))
+			if (!policy->ops->substituted(state, policy->arg, item, ev->gate[p]))
 				continue;
-			if (!gm_core_make_room(ev->core, ev->pool, ev->layer, GM_NO_ITEM, ev->token, &counters->evictions))
+			if (!make_room(ev, GM_NO_ITEM, counters))
 				continue;
-			gm_core_reserve(ev->core, ev->pool, item);
-			ops->queued(state, item);
-			s->flags[q] |= QUEUED;
-			s->queued[ev->n_queued++] = s->expert[q];
+			reserve(ev, q);
+			policy->ops->queued(state, item);
 			counters->background_copies++;
-			counters->link_bytes += expert_bytes(ev);
+			counters->link_bytes += ev->expert_bytes;
 		}
 	}
 }
 
+/* --- the event --- */
+
 static void tell(const struct event *ev, struct gm_decision *decision)
 {
 	const struct gm_scratch *s = ev->s;
+	bool decided = !(ev->config->miss.ops->info.flags & GM_ONLY_FETCHES) && ev->actions;
 
 	for (size_t p = 0; p < (size_t)ev->rows->n * ev->top_k; p++) {
-		uint32_t q = s->request[p];
-		uint8_t action = ev->all_hit ? (uint8_t)GM_USE : s->action[p];
+		uint32_t q = ev->request[p];
+		uint8_t otherwise = s->class[q] == GM_HIT ? (uint8_t)GM_USE : (uint8_t)GM_FETCH;
 
-		decision[p] = (struct gm_decision){
-			.action = action,
-			.class = s->class[q],
-			.expert = s->expert[q],
-			.substitute = action == GM_SUBSTITUTE ? s->substitute[p] : 0,
-		};
+		decision[p] = (struct gm_decision){.class = s->class[q], .expert = ev->expert[q]};
+		decision[p].action = decided ? s->action[p] : otherwise;
+		if (decision[p].action == GM_SUBSTITUTE)
+			decision[p].substitute = s->substitute[p];
 	}
 }
 
-/* Pick arrays grow with the largest event seen. */
-static int reserve_picks(struct gm_scratch *s, uint32_t n_row, struct gm_error *err)
+static void tell_arrivals(const struct event *ev)
 {
-	size_t n = (size_t)n_row * s->top_k;
+	struct gm_event_log log = {
+		.layer = ev->layer,
+		.n_row = ev->rows->n,
+		.n_ready = ev->n_ready,
+		.n_work = ev->n_work,
+		.work = ev->s->work,
+		.n_queued = ev->n_queued,
+		.queued = ev->s->queued,
+		.n_request = ev->n_request,
+		.expert = ev->expert,
+		.class = ev->s->class,
+	};
 
-	if (n <= s->max_pick)
-		return GM_OK;
-	GM_GROW(s->request, n, err);
-	GM_GROW(s->action, n, err);
-	GM_GROW(s->substitute, n, err);
-	GM_GROW(s->rerouted, n, err);
-	GM_GROW(s->gate, n, err);
-	s->max_pick = n;
+	ev->core->arrivals->end(ev->core->arrivals, &log);
+}
+
+/* A new stamp; on wrap-around the old ones are wiped, so that none can match by chance. */
+static void next_stamp(struct event *ev)
+{
+	struct gm_core *core = ev->core;
+
+	if (++core->stamp == 0) {
+		memset(gm_core_at(core, core->pin), 0,
+		       (size_t)core->config->n_layer * core->config->n_expert * sizeof(uint32_t));
+		core->stamp = 1;
+	}
+	ev->candidates.stamp = core->stamp;
+	ev->candidates.token = ev->token;
+}
+
+static void begin(struct event *ev)
+{
+	struct gm_core *core = ev->core;
+
+	if (core->arrivals->begin) {
+		core->arrivals->begin(core->arrivals, core, ev->layer);
+		return;
+	}
+	while (ev->pool->n_reserved)
+		gm_core_land_item(core, ev->pool, *(uint32_t *)gm_core_at(core, ev->pool->reserved));
+}
+
+/* R6-R13 for the rows that ev points to. */
+static int run(struct event *ev, struct gm_error *err)
+{
+	unsigned flags = ev->config->miss.ops->info.flags;
+
+	next_stamp(ev);
+	begin(ev);
+	if (ev->config->reroute.ops)
+		reroute(ev);
+	if (ev->rows->n == 1)
+		classify_row(ev);
+	else
+		classify_rows(ev);
+	ev->n_work = ev->n_queued = 0;
+	ev->actions = 0;
+	record_access(ev);
+	if (ev->n_ready < ev->n_request) {
+		if (flags & GM_ONLY_FETCHES) {
+			ev->actions = 1u << GM_FETCH;
+			fetch_misses(ev);
+		} else {
+			decide(ev);
+			if (ev->actions & 1u << GM_SUBSTITUTE)
+				GM_TRY(gm_event_substitute(ev, err));
+			count_picks(ev);
+			fetch_decided(ev);
+			if ((ev->actions & 1u << GM_SUBSTITUTE) && ev->config->admit.ops->substituted)
+				admit(ev);
+		}
+	}
+	if (ev->core->arrivals->end)
+		tell_arrivals(ev);
 	return GM_OK;
 }
 
-/* New stamps; on wrap-around the old ones are wiped so that none can match by chance. */
-static void next_stamps(struct gm_core *core, struct gm_scratch *s)
+static void set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 {
-	size_t n = (size_t)core->config->n_layer * core->config->n_expert;
+	const struct gm_core_config *config = core->config;
+	struct pool *pool = gm_core_pool(core, layer);
+	size_t first = (size_t)layer * config->n_expert;
 
-	if (++core->stamp == 0) {
-		memset(gm_core_at(core, core->pin), 0, n * sizeof(uint32_t));
-		core->stamp = 1;
-	}
-	if (++s->stamp == 0) {
-		memset(s->stamp_of, 0, s->n_expert * sizeof(*s->stamp_of));
-		s->stamp = 1;
-	}
+	ev->core = core;
+	ev->config = config;
+	ev->evict = config->evict.ops;
+	ev->s = core->scratch;
+	ev->pool = pool;
+	ev->evict_state = gm_core_at(core, pool->evict);
+	ev->residency = (uint8_t *)gm_core_at(core, core->residency) + first;
+	ev->pin = (uint32_t *)gm_core_at(core, core->pin) + first;
+	ev->candidates.residency = gm_core_pool_residency(core, pool);
+	ev->candidates.pin = (const uint32_t *)gm_core_at(core, core->pin) + pool->first_item;
+	ev->layer = layer;
+	ev->top_k = config->top_k;
+	ev->first_item = (uint32_t)(first - pool->first_item);
+	ev->expert_bytes = config->expert_bytes ? config->expert_bytes[layer] : 0;
+	ev->room_bytes = gm_core_room_bytes(config, layer);
 }
 
 int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
 	     struct gm_counters *counters, bool shared_counters, struct gm_decision *decision, struct gm_error *err)
 {
-	const struct gm_core_config *config = core->config;
-	size_t first = (size_t)layer * config->n_expert;
-	struct pool *pool = gm_core_pool(core, layer);
 	struct gm_counters unwanted;
-	struct event ev = {
-		.core = core,
-		.config = config,
-		.s = core->scratch,
-		.pool = pool,
-		.residency = (uint8_t *)gm_core_at(core, core->residency) + first,
-		.pin = (uint32_t *)gm_core_at(core, core->pin) + first,
-		.layer = layer,
-		.top_k = config->top_k,
-		.first_item = (uint32_t)(first - pool->first_item),
-		.token = first_token,
-		.rows = rows,
-		.pick = rows->ranked,
-		.pick_stride = rows->n_ranked,
-		.gate = rows->gate,
-		.all_hit = true,
-		.counters = counters ? counters : &unwanted,
-		.shared = shared_counters || !counters,
-	};
+	struct event ev;
 
-	GM_TRY(reserve_picks(ev.s, rows->n, err));
-	next_stamps(core, ev.s);
-	if (!counters)
-		memset(&unwanted, 0, sizeof(unwanted));
-	for (uint32_t i = 0; i < rows->n; i++)
-		row_counters(&ev, i)->rows++;
-
-	core->arrivals->begin(core->arrivals, core, layer);
-	if (config->reroute.ops)
-		reroute(&ev);
-	classify(&ev);
-	if (!ev.all_hit) {
-		decide(&ev);
-		if (config->miss.ops->info.flags & GM_NEEDS_RANKING)
-			GM_TRY(find_substitutes(&ev, err));
-		count_picks(&ev);
+	if ((size_t)rows->n * core->config->top_k > core->scratch->max_pick)
+		GM_TRY(gm_scratch_grow(core->scratch, rows->n, err));
+	set_up(&ev, core, layer);
+	ev.token = first_token;
+	ev.rows = rows;
+	ev.first_row = 0;
+	ev.pick = rows->ranked;
+	ev.pick_stride = rows->n_ranked;
+	ev.gate = rows->gate;
+	ev.counters = counters;
+	ev.shared = shared_counters;
+	if (!counters) {
+		ev.counters = memset(&unwanted, 0, sizeof(unwanted));
+		ev.shared = true;
 	}
-	access_and_fetch(&ev);
-	if (!ev.all_hit && config->admit.ops->substituted)
-		admit(&ev);
+	GM_TRY(run(&ev, err));
 	if (decision)
 		tell(&ev, decision);
-	if (core->arrivals->end) {
-		struct gm_event_log log = {
-			.layer = layer,
-			.n_row = rows->n,
-			.n_ready = ev.n_ready,
-			.n_work = ev.n_work,
-			.work = ev.s->work,
-			.n_queued = ev.n_queued,
-			.queued = ev.s->queued,
-			.ready = ev.s->ready,
-		};
-
-		core->arrivals->end(core->arrivals, &log);
-	}
 	return GM_OK;
 }
 
-struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_error *err)
+/* Everything is resident: the picks are read, looked up and counted. */
+static void run_all_resident(struct event *ev, const struct gm_rows *rows)
 {
-	struct gm_scratch *s = gm_alloc(1, sizeof(*s), err);
+	const uint8_t *residency = ev->residency;
+	uint32_t top_k = ev->top_k, n_hit = 0;
 
-	if (!s)
-		return NULL;
-	s->n_expert = n_expert;
-	s->top_k = top_k;
-	s->stamp_of = gm_alloc(n_expert, sizeof(*s->stamp_of), err);
-	s->request_of = gm_alloc(n_expert, sizeof(*s->request_of), err);
-	s->expert = gm_alloc(n_expert, sizeof(*s->expert), err);
-	s->class = gm_alloc(n_expert, sizeof(*s->class), err);
-	s->flags = gm_alloc(n_expert, sizeof(*s->flags), err);
-	s->row_of = gm_alloc(n_expert, sizeof(*s->row_of), err);
-	s->next_use = gm_alloc(n_expert, sizeof(*s->next_use), err);
-	s->work = gm_alloc(n_expert, sizeof(*s->work), err);
-	s->queued = gm_alloc(n_expert, sizeof(*s->queued), err);
-	s->ready = gm_alloc(n_expert, sizeof(*s->ready), err);
-	s->position = gm_alloc(top_k, sizeof(*s->position), err);
-	s->logit = gm_alloc(top_k, sizeof(*s->logit), err);
-	s->row_class = gm_alloc(top_k, sizeof(*s->row_class), err);
-	if (!s->stamp_of || !s->request_of || !s->expert || !s->class || !s->flags || !s->row_of || !s->next_use ||
-	    !s->work || !s->queued || !s->ready || !s->position || !s->logit || !s->row_class) {
-		gm_scratch_free(s);
-		return NULL;
+	for (uint32_t i = 0; i < rows->n; i++) {
+		const uint16_t *pick = rows->ranked + (size_t)i * rows->n_ranked;
+
+		for (uint32_t r = 0; r < top_k; r++)
+			n_hit += residency[pick[r]] >= GM_RESIDENT;
 	}
-	return s;
+	ev->counters->rows += rows->n;
+	ev->counters->accesses += (uint64_t)rows->n * top_k;
+	ev->counters->hits += n_hit;
 }
 
-void gm_scratch_free(struct gm_scratch *s)
+int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
+		 struct gm_counters *counters, struct gm_error *err)
 {
-	if (!s)
-		return;
-	free(s->stamp_of);
-	free(s->request_of);
-	free(s->expert);
-	free(s->class);
-	free(s->flags);
-	free(s->row_of);
-	free(s->next_use);
-	free(s->work);
-	free(s->queued);
-	free(s->ready);
-	free(s->request);
-	free(s->action);
-	free(s->substitute);
-	free(s->rerouted);
-	free(s->gate);
-	free(s->position);
-	free(s->logit);
-	free(s->row_class);
-	free(s);
+	struct gm_rows row = *rows;
+	struct gm_counters unwanted;
+	struct event ev;
+
+	if (core->config->top_k > core->scratch->max_pick)
+		GM_TRY(gm_scratch_grow(core->scratch, 1, err));
+	set_up(&ev, core, layer);
+	ev.counters = counters ? counters : memset(&unwanted, 0, sizeof(unwanted));
+	ev.shared = true;
+	if (gm_core_all_resident(core->config) && !core->arrivals->end && !core->config->reroute.ops) {
+		run_all_resident(&ev, rows);
+		return GM_OK;
+	}
+	row.n = 1;
+	row.token = NULL;
+	ev.rows = &row;
+	for (uint32_t i = 0; i < rows->n; i++) {
+		ev.token = first_token + (rows->token ? rows->token[i] : i);
+		ev.first_row = i;
+		ev.pick = row.ranked;
+		ev.pick_stride = row.n_ranked;
+		ev.gate = row.gate;
+		GM_TRY(run(&ev, err));
+		row.ranked += row.n_ranked;
+		row.gate = row.gate ? row.gate + ev.top_k : NULL;
+		row.logit = row.logit ? row.logit + row.n_ranked : NULL;
+		row.next_use = row.next_use ? row.next_use + ev.top_k : NULL;
+	}
+	return GM_OK;
 }

@@ -11,6 +11,6 @@ static void decide(void *state, const double *arg, const struct gm_miss_row *row
 
 extern const struct gm_miss_ops gm_miss_fetch;
 const struct gm_miss_ops gm_miss_fetch = {
-	.info = {.name = "fetch", .help = "fetch every miss and wait for it"},
+	.info = {.name = "fetch", .help = "fetch every miss and wait for it", .flags = GM_ONLY_FETCHES},
 	.decide = decide,
 };

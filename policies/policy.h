@@ -57,6 +57,7 @@ enum gm_policy_flag {
 	GM_NO_INSERT = 32,        /* never inserts what it misses */
 	GM_NEEDS_GATES = 64,      /* decides or counts by gate weights */
 	GM_NEEDS_CPU = 128,       /* computes on the CPU: its times must be known */
+	GM_ONLY_FETCHES = 256,    /* a miss rule that answers FETCH and nothing else: the core need not ask it */
 };
 
 /* --- eviction --- */
@@ -82,8 +83,6 @@ struct gm_requests {
 
 /* What may be evicted: residents without a pin. */
 struct gm_candidates {
-	const uint32_t *resident; /* [n_resident] items, in no particular order */
-	uint32_t n_resident;
 	const uint8_t *residency; /* [n_item] enum gm_residency */
 	const uint32_t *pin;      /* [n_item] pinned where pin[item] == stamp */
 	uint32_t stamp;

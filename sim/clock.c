@@ -2,7 +2,6 @@
 
 #include "policies/list.h"
 
-#include <math.h>
 #include <string.h>
 
 struct gm_clock {
@@ -67,6 +66,17 @@ static uint32_t layer_of(const struct gm_clock *c, uint32_t item)
 	return item / c->n_expert;
 }
 
+/* fmax and fmin that the compiler can inline: no NaN comes here. */
+static double later(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+static double earlier(double a, double b)
+{
+	return a < b ? a : b;
+}
+
 static void tell(const struct gm_clock *c, enum gm_lane lane, const char *what, uint32_t layer, uint32_t expert,
 		 double start, double end)
 {
@@ -98,7 +108,7 @@ static void start_queued(struct gm_clock *c)
 	while (c->first_queued != c->n_item) {
 		uint32_t item = c->first_queued;
 		uint32_t layer = layer_of(c, item);
-		double start = fmax(c->link_free, when[item]);
+		double start = later(c->link_free, when[item]);
 
 		if (start > c->t1)
 			break;
@@ -141,9 +151,9 @@ static double issue(struct gm_clock *c, uint32_t layer, uint32_t expert)
 	if (gm_list_has(host, item)) {
 		gm_list_remove(host, item);
 		gm_list_add_after(host, host[c->n_item].older, item);
-		return fmax(c->t1, host_end[item]);
+		return later(c->t1, host_end[item]);
 	}
-	double start = fmax(c->t1, c->disk_free);
+	double start = later(c->t1, c->disk_free);
 
 	c->disk_free = start + c->hw->read_us[layer];
 	tell(c, GM_LANE_DISK, "read", layer, expert, start, c->disk_free);
@@ -175,20 +185,20 @@ static void compute_after(struct gm_clock *c, struct event_time *t, uint32_t lay
 			  double arrival)
 {
 	double gpu_us = c->hw->gpu_expert_us[layer];
-	double gap = fmax(0, arrival - t->gpu);
-	double disk = fmin(gap, fmax(0, read_end - t->gpu));
+	double gap = later(0, arrival - t->gpu);
+	double disk = earlier(gap, later(0, read_end - t->gpu));
 
 	t->add.disk_wait += disk;
 	t->add.link_wait += gap - disk;
 	t->add.gpu += gpu_us;
-	t->gpu = fmax(t->gpu, arrival) + gpu_us;
+	t->gpu = later(t->gpu, arrival) + gpu_us;
 	tell(c, GM_LANE_GPU, "expert", layer, expert, t->gpu - gpu_us, t->gpu);
 }
 
 /* R14: a copy that starts in this event, ahead of anything queued. */
 static double copy_now(struct gm_clock *c, uint32_t layer, uint32_t expert, double not_before)
 {
-	double start = fmax(fmax(c->t1, c->link_free), not_before);
+	double start = later(later(c->t1, c->link_free), not_before);
 
 	c->link_free = start + c->hw->copy_us[layer];
 	tell(c, GM_LANE_LINK, "fetch", layer, expert, start, c->link_free);
@@ -215,7 +225,7 @@ static void late(struct gm_clock *c, struct event_time *t, uint32_t layer, uint3
 static void compute_on_cpu(struct gm_clock *c, struct event_time *t, uint32_t layer, uint32_t expert, double read_end,
 			   bool first)
 {
-	double start = fmax(first ? c->t1 + c->hw->cpu_roundtrip_us : t->cpu, read_end);
+	double start = later(first ? c->t1 + c->hw->cpu_roundtrip_us : t->cpu, read_end);
 
 	t->cpu = start + c->hw->cpu_expert_us[layer];
 	tell(c, GM_LANE_CPU, "cpu", layer, expert, start, t->cpu);
@@ -238,6 +248,23 @@ static void queue_copies(struct gm_clock *c, const struct gm_event_log *log)
 	}
 }
 
+/* Hits in request order, then substitutes. */
+static void tell_ready(const struct gm_clock *c, const struct gm_event_log *log)
+{
+	double gpu_us = c->hw->gpu_expert_us[log->layer];
+	uint32_t n = 0;
+
+	for (uint32_t q = 0; q < log->n_request; q++) {
+		if (log->class[q] == GM_HIT) {
+			tell(c, GM_LANE_GPU, "expert", log->layer, log->expert[q], c->t1 + n * gpu_us,
+			     c->t1 + (n + 1) * gpu_us);
+			n++;
+		}
+	}
+	for (; n < log->n_ready; n++)
+		tell(c, GM_LANE_GPU, "substitute", log->layer, UINT32_MAX, c->t1 + n * gpu_us, c->t1 + (n + 1) * gpu_us);
+}
+
 static void end(struct gm_arrivals *self, const struct gm_event_log *log)
 {
 	struct gm_clock *c = (struct gm_clock *)(void *)self;
@@ -246,8 +273,8 @@ static void end(struct gm_arrivals *self, const struct gm_event_log *log)
 	bool any_cpu = false;
 
 	tell(c, GM_LANE_GPU, "dense", log->layer, UINT32_MAX, c->now, c->t1);
-	for (uint32_t i = 0; c->sink && i < log->n_ready; i++)
-		tell(c, GM_LANE_GPU, "expert", log->layer, log->ready[i], c->t1 + i * gpu_us, c->t1 + (i + 1) * gpu_us);
+	if (c->sink)
+		tell_ready(c, log);
 	t.add.dense = c->t1 - c->now;
 	t.add.gpu = log->n_ready * gpu_us;
 	for (uint32_t i = 0; i < log->n_work; i++) {
@@ -267,8 +294,8 @@ static void end(struct gm_arrivals *self, const struct gm_event_log *log)
 		}
 	}
 	queue_copies(c, log);
-	t.add.cpu_wait = any_cpu ? fmax(0, t.cpu - t.gpu) : 0;
-	c->now = any_cpu ? fmax(t.gpu, t.cpu) : t.gpu;
+	t.add.cpu_wait = any_cpu ? later(0, t.cpu - t.gpu) : 0;
+	c->now = any_cpu ? later(t.gpu, t.cpu) : t.gpu;
 	if (c->split) {
 		c->split->dense += t.add.dense;
 		c->split->gpu += t.add.gpu;

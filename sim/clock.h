@@ -14,10 +14,10 @@ double gm_time_total(const struct gm_time_split *split);
 
 enum gm_lane { GM_LANE_GPU, GM_LANE_LINK, GM_LANE_CPU, GM_LANE_DISK };
 
-/* One piece of work as it happened, for timelines. expert UINT32_MAX: none (dense part, token part). */
+/* One piece of work as it happened, for timelines. expert UINT32_MAX: none (dense part, token part) or not told (substitute). */
 struct gm_span {
 	enum gm_lane lane;
-	const char *what; /* "dense", "expert", "fetch", "background", "read", "cpu", "token" */
+	const char *what; /* "dense", "expert", "substitute", "fetch", "background", "read", "cpu", "token" */
 	uint32_t layer, expert;
 	double start_us, end_us;
 };

@@ -11,6 +11,7 @@ struct gm_replay {
 	struct gm_core_config core_config; /* the core's own copy: next uses may be added to it */
 	struct gm_core *core;
 	struct gm_clock *clock; /* NULL: counts only */
+	struct gm_arrivals instant;
 	struct gm_tally *layer; /* [n_layer] */
 	uint64_t tokens, timed_tokens;
 	double token_us;           /* R17 of counted passes */
@@ -18,6 +19,7 @@ struct gm_replay {
 	uint32_t n_sequence;
 	uint32_t last_sequence; /* UINT32_MAX: none yet */
 	bool by_token;          /* rows are tallied one by one first: some output or a warm-up inside a pass needs it */
+	bool by_layer;          /* layers do not meet each other but in sums: a window is replayed layer by layer */
 	struct gm_tally *row;   /* [max_row] tallies of the tokens of one pass */
 	uint32_t max_row;
 	/* one event's rows, packed where some are absent */
@@ -75,12 +77,27 @@ static void start(struct gm_replay *r, bool again)
 		gm_core_preload(r->core, r->config->preload, r->config->n_preload);
 }
 
+/* Whether events of one layer can run ahead of the other layers' without changing any result. Copies beside the work, the disk tier and one
+ * pool for all layers tie layers together; a fetch does not: it has arrived before its layer ends. */
+static bool layers_are_apart(const struct gm_replay *r)
+{
+	const struct gm_replay_config *config = r->config;
+	const struct gm_core_config *core = &config->core;
+
+	if (r->by_token || r->sink->span || config->reset_per_sequence || core->scope == GM_SCOPE_GLOBAL)
+		return false;
+	if ((core->evict.ops->info.flags | core->miss.ops->info.flags | core->admit.ops->info.flags) & GM_NEEDS_TOKEN_ORDER)
+		return false;
+	return !r->clock || !(config->hw->disk || core->admit.ops->substituted);
+}
+
 static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_error *err)
 {
 	const struct gm_core_config *core = &r->core_config;
-	struct gm_arrivals *arrivals = (struct gm_arrivals *)&gm_arrivals_instant;
+	struct gm_arrivals *arrivals = &r->instant;
 	void *memory;
 
+	r->instant = gm_arrivals_instant;
 	GM_TRY(gm_core_check(core, err));
 	r->layer = gm_alloc(core->n_layer, sizeof(*r->layer), err);
 	memory = gm_alloc(1, gm_core_bytes(core), err);
@@ -97,6 +114,7 @@ static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_er
 		arrivals = gm_clock_arrivals(r->clock);
 	}
 	r->core = gm_core_init(memory, core, arrivals, scratch);
+	r->by_layer = layers_are_apart(r);
 	start(r, false);
 	return GM_OK;
 }
@@ -350,9 +368,10 @@ static struct pass pass_at(const struct gm_replay *r, const struct gm_window *w,
 	return pass;
 }
 
-int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const struct gm_window *w, struct gm_error *err)
+/* --- a window --- */
+
+static int replay_by_pass(struct gm_replay *r, const struct gm_window *w, struct gm_error *err)
 {
-	r->windows = windows;
 	for (uint32_t i = 0; i < w->n_token; i = w->pass_end[i]) {
 		struct pass pass = pass_at(r, w, i);
 
@@ -362,6 +381,53 @@ int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const stru
 		GM_TRY(replay_pass(r, w, &pass, err));
 	}
 	return GM_OK;
+}
+
+/* Tokens begin ... end - 1 of a window, all of them counted or none, every token its own pass: layer after layer. */
+static int replay_by_layer(struct gm_replay *r, const struct gm_window *w, uint32_t begin, uint32_t end, bool counted,
+			   struct gm_error *err)
+{
+	struct gm_time_split token = {0};
+	struct gm_rows rows;
+
+	if (begin == end)
+		return GM_OK;
+	for (uint32_t layer = 0; layer < r->config->core.n_layer; layer++) {
+		struct gm_tally *tally = counted ? &r->layer[layer] : NULL;
+
+		GM_TRY(gather(r, w, layer, begin, end, &rows, err));
+		r->event_layer = layer;
+		r->event_first = begin;
+		r->event_offset = rows.token;
+		if (r->clock)
+			gm_clock_set_split(r->clock, tally ? &tally->time_us : NULL);
+		GM_TRY(gm_event_run(r->core, layer, w->first_token + begin, &rows, tally ? &tally->count : NULL, err));
+	}
+	if (r->clock) {
+		gm_clock_set_split(r->clock, &token);
+		for (uint32_t i = begin; i < end; i++)
+			gm_clock_end_pass(r->clock);
+	}
+	if (counted) {
+		r->token_us += token.token;
+		r->tokens += end - begin;
+		r->timed_tokens += end - begin;
+	}
+	return GM_OK;
+}
+
+int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const struct gm_window *w, struct gm_error *err)
+{
+	uint64_t warmup = r->config->warmup;
+	uint32_t counted_from = 0;
+
+	r->windows = windows;
+	if (!r->by_layer)
+		return replay_by_pass(r, w, err);
+	if (w->first_token < warmup)
+		counted_from = warmup - w->first_token < w->n_token ? (uint32_t)(warmup - w->first_token) : w->n_token;
+	GM_TRY(replay_by_layer(r, w, 0, counted_from, false, err));
+	return replay_by_layer(r, w, counted_from, w->n_token, true, err);
 }
 
 /* --- results --- */

@@ -64,12 +64,7 @@ static void stop(struct world *w)
 
 static uint32_t ask(struct world *w, uint32_t incoming)
 {
-	struct gm_candidates c = {.resident = w->resident,
-				  .n_resident = w->n_resident,
-				  .residency = w->residency,
-				  .pin = w->pin,
-				  .stamp = w->stamp,
-				  .token = w->token};
+	struct gm_candidates c = {.residency = w->residency, .pin = w->pin, .stamp = w->stamp, .token = w->token};
 
 	return w->ops->victim(w->state, &c, incoming);
 }

@@ -1,0 +1,76 @@
+#include "policies/core_private.h"
+
+#include <stdlib.h>
+
+struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_error *err)
+{
+	struct gm_scratch *s = gm_alloc(1, sizeof(*s), err);
+
+	if (!s)
+		return NULL;
+	s->n_expert = n_expert;
+	s->top_k = top_k;
+	s->stamp_of = gm_alloc(n_expert, sizeof(*s->stamp_of), err);
+	s->request_of = gm_alloc(n_expert, sizeof(*s->request_of), err);
+	s->expert = gm_alloc(n_expert, sizeof(*s->expert), err);
+	s->class = gm_alloc(n_expert, sizeof(*s->class), err);
+	s->flags = gm_alloc(n_expert, sizeof(*s->flags), err);
+	s->row_of = gm_alloc(n_expert, sizeof(*s->row_of), err);
+	s->no_row = gm_alloc(top_k, sizeof(*s->no_row), err);
+	s->identity = gm_alloc(top_k, sizeof(*s->identity), err);
+	s->next_use = gm_alloc(n_expert, sizeof(*s->next_use), err);
+	s->work = gm_alloc(n_expert, sizeof(*s->work), err);
+	s->queued = gm_alloc(n_expert, sizeof(*s->queued), err);
+	s->position = gm_alloc(top_k, sizeof(*s->position), err);
+	s->logit = gm_alloc(top_k, sizeof(*s->logit), err);
+	s->row_class = gm_alloc(top_k, sizeof(*s->row_class), err);
+	if (!s->stamp_of || !s->request_of || !s->expert || !s->class || !s->flags || !s->row_of || !s->no_row ||
+	    !s->identity || !s->next_use || !s->work || !s->queued || !s->position || !s->logit || !s->row_class) {
+		gm_scratch_free(s);
+		return NULL;
+	}
+	for (uint32_t r = 0; r < top_k; r++)
+		s->identity[r] = r;
+	return s;
+}
+
+void gm_scratch_free(struct gm_scratch *s)
+{
+	if (!s)
+		return;
+	free(s->stamp_of);
+	free(s->request_of);
+	free(s->expert);
+	free(s->class);
+	free(s->flags);
+	free(s->row_of);
+	free(s->no_row);
+	free(s->identity);
+	free(s->next_use);
+	free(s->work);
+	free(s->queued);
+	free(s->request);
+	free(s->action);
+	free(s->substitute);
+	free(s->rerouted);
+	free(s->gate);
+	free(s->position);
+	free(s->logit);
+	free(s->row_class);
+	free(s);
+}
+
+int gm_scratch_grow(struct gm_scratch *s, uint32_t n_row, struct gm_error *err)
+{
+	size_t n = (size_t)n_row * s->top_k;
+
+	if (n <= s->max_pick)
+		return GM_OK;
+	GM_GROW(s->request, n, err);
+	GM_GROW(s->action, n, err);
+	GM_GROW(s->substitute, n, err);
+	GM_GROW(s->rerouted, n, err);
+	GM_GROW(s->gate, n, err);
+	s->max_pick = n;
+	return GM_OK;
+}

@@ -1,0 +1,233 @@
+/* What a replay costs: ns (and, under callgrind, instructions) a lookup and configuration, and decoding a token.
+ *
+ *	build/bench/replay TRACE [--once] [--only NAME]
+ *
+ * A lookup is one pick: rows * top_k. Decoding is measured apart from replaying. Each line is the best of a few rounds (--once: one round,
+ * for counting instructions). scripts/bench.sh makes the trace, runs this plainly and under callgrind, and prints the table.
+ */
+#include "base/progress.h"
+#include "policies/table.h"
+#include "sim/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__has_include)
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#endif
+#endif
+#ifndef CALLGRIND_ZERO_STATS
+#define CALLGRIND_ZERO_STATS
+#define CALLGRIND_DUMP_STATS_AT(name)
+#define CALLGRIND_TOGGLE_COLLECT
+#endif
+
+#define MAX_POINT 64
+
+struct scenario {
+	const char *name;
+	const char *evict, *miss, *admit, *hw;
+	int repeat; /* with different caches: a grid */
+};
+
+static const struct scenario scenarios[] = {
+	{"nop", "nop", "fetch", "fetch", "instant", 1},
+	{"lru, fetch, counts only", "lru", "fetch", "fetch", "instant", 1},
+	{"lru, fetch, time model", "lru", "fetch", "fetch", NULL, 1},
+	{"lfu, fetch, time model", "lfu", "fetch", "fetch", NULL, 1},
+	{"lfu-decay:64, fetch, time model", "lfu-decay:64", "fetch", "fetch", NULL, 1},
+	{"quality-first, time model", "lfu", "threshold:0.15", "background:0.5", NULL, 1},
+	{"belady, fetch, time model", "belady", "fetch", "fetch", NULL, 1},
+	{"grid of 64 mixed points", "lru,lfu,lfu-decay:64,fifo", "fetch,threshold:0.15,first-choice,substitute",
+	 "fetch,background:0.5", NULL, 1},
+};
+#define N_SCENARIO (sizeof(scenarios) / sizeof(*scenarios))
+
+static void die(const struct gm_error *err)
+{
+	fprintf(stderr, "bench: %s\n", err->text);
+	exit(1);
+}
+
+struct run {
+	struct gm_trace *trace;
+	struct gm_scratch *scratch;
+	struct gm_preloads *preloads;
+	struct gm_grid *grid;
+	const struct gm_settings *settings;
+	size_t n;
+	struct gm_plan plan[MAX_POINT];
+	struct gm_replay *replay[MAX_POINT];
+	double decode_s, replay_s;
+	uint64_t lookups;
+};
+
+static void set(struct run *run, int option, const char *value)
+{
+	struct gm_error err = {0};
+
+	if (value && gm_grid_option(run->grid, option, value, &err) < 0)
+		die(&err);
+}
+
+static unsigned prepare(struct run *run, const struct scenario *s)
+{
+	struct gm_error err = {0};
+	unsigned flags = 0;
+
+	run->grid = gm_grid_new(true, &err);
+	run->preloads = gm_preloads_new(&err);
+	if (!run->grid || !run->preloads)
+		die(&err);
+	set(run, GM_OPTION_CACHE, strstr(s->name, "grid") ? "12.5%,25%" : "25%");
+	set(run, GM_OPTION_EVICT, s->evict);
+	set(run, GM_OPTION_MISS, s->miss);
+	set(run, GM_OPTION_ADMIT, s->admit);
+	set(run, GM_OPTION_HW, s->hw);
+	set(run, GM_OPTION_HEAD_ONLY, NULL);
+	if (gm_grid_option(run->grid, GM_OPTION_HEAD_ONLY, NULL, &err) < 0)
+		die(&err);
+	if (gm_grid_expand(run->grid, &run->settings, &run->n, &err) < 0)
+		die(&err);
+	for (size_t i = 0; i < run->n; i++) {
+		if (gm_plan_make(&run->plan[i], &run->settings[i], run->trace, run->preloads, &err) < 0)
+			die(&err);
+		flags |= run->plan[i].window_flags;
+	}
+	return flags;
+}
+
+static void start(struct run *run, const struct gm_windows *windows)
+{
+	struct gm_error err = {0};
+
+	for (size_t i = 0; i < run->n; i++) {
+		run->plan[i].config.core.first_use = gm_windows_first_use(windows);
+		run->replay[i] = gm_replay_new(&run->plan[i].config, NULL, run->scratch, &err);
+		if (!run->replay[i])
+			die(&err);
+	}
+}
+
+/* One pass over the trace: windows are decoded (timed), then replayed by every point (timed apart, and counted by callgrind). */
+static void replay_all(struct run *run, unsigned flags)
+{
+	const struct gm_model *model = gm_trace_model(run->trace);
+	struct gm_error err = {0};
+	const struct gm_window *window;
+	double before = gm_clock_s();
+	struct gm_windows *windows = gm_windows_new(run->trace, GM_PREFILL_TOKEN, flags, &err);
+	int status;
+
+	if (!windows)
+		die(&err);
+	run->replay_s = run->decode_s = 0;
+	run->lookups = 0;
+	start(run, windows);
+	while ((status = gm_windows_next(windows, &window, &err)) > 0) {
+		double decoded = gm_clock_s();
+
+		CALLGRIND_TOGGLE_COLLECT;
+		for (size_t i = 0; i < run->n; i++)
+			if (gm_replay_window(run->replay[i], windows, window, &err) < 0)
+				die(&err);
+		CALLGRIND_TOGGLE_COLLECT;
+		run->decode_s += decoded - before;
+		before = gm_clock_s();
+		run->replay_s += before - decoded;
+		run->lookups += (uint64_t)window->n_token * model->n_layer * model->top_k * run->n;
+	}
+	if (status < 0)
+		die(&err);
+	for (size_t i = 0; i < run->n; i++)
+		gm_replay_free(run->replay[i]);
+	gm_windows_free(windows);
+}
+
+static void bench(struct gm_trace *trace, const struct scenario *s, int rounds)
+{
+	const struct gm_model *model = gm_trace_model(trace);
+	struct gm_error err = {0};
+	struct run run = {.trace = trace};
+	double best = 0, decode = 0;
+	unsigned flags;
+
+	run.scratch = gm_scratch_new(model->n_expert, model->top_k, &err);
+	if (!run.scratch)
+		die(&err);
+	flags = prepare(&run, s);
+	for (int i = 0; i < rounds; i++) {
+		CALLGRIND_ZERO_STATS;
+		replay_all(&run, flags);
+		best = i == 0 || run.replay_s < best ? run.replay_s : best;
+		decode = i == 0 || run.decode_s < decode ? run.decode_s : decode;
+	}
+	CALLGRIND_DUMP_STATS_AT(s->name);
+	printf("%-34s %12llu lookups %9.2f ns/lookup %9.2f us/token decoded\n", s->name, (unsigned long long)run.lookups,
+	       best * 1e9 / (double)run.lookups, decode * 1e6 / (double)gm_trace_n_token(trace));
+	fflush(stdout);
+	for (size_t i = 0; i < run.n; i++)
+		gm_plan_free(&run.plan[i]);
+	gm_preloads_free(run.preloads);
+	gm_grid_free(run.grid);
+	gm_scratch_free(run.scratch);
+}
+
+static void bench_decode(struct gm_trace *trace, const char *name, unsigned want, int rounds)
+{
+	struct gm_block block = {0};
+	struct gm_error err = {0};
+	double best = 0;
+
+	for (int i = 0; i < rounds; i++) {
+		double before = gm_clock_s();
+		int status = 1;
+
+		CALLGRIND_ZERO_STATS;
+		CALLGRIND_TOGGLE_COLLECT;
+		for (uint64_t b = 0; status > 0; b++)
+			status = gm_trace_read(trace, b, want, &block, &err);
+		CALLGRIND_TOGGLE_COLLECT;
+		if (status < 0)
+			die(&err);
+		before = gm_clock_s() - before;
+		best = i == 0 || before < best ? before : best;
+	}
+	CALLGRIND_DUMP_STATS_AT(name);
+	printf("%-34s %12llu tokens  %9.2f us/token\n", name, (unsigned long long)gm_trace_n_token(trace),
+	       best * 1e6 / (double)gm_trace_n_token(trace));
+	gm_block_free(&block);
+}
+
+int main(int argc, char **argv)
+{
+	const char *only = NULL;
+	struct gm_error err = {0};
+	int rounds = 3;
+
+	for (int i = 2; i < argc; i++) {
+		if (strcmp(argv[i], "--once") == 0)
+			rounds = 1;
+		else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
+			only = argv[++i];
+	}
+	struct gm_trace *trace = argc > 1 ? gm_trace_open(argv[1], &err) : NULL;
+
+	if (!trace) {
+		fprintf(stderr, "bench: %s\nusage: replay TRACE [--once] [--only NAME]\n",
+			argc > 1 ? err.text : "no trace");
+		return 2;
+	}
+	for (size_t i = 0; i < N_SCENARIO; i++)
+		if (!only || strstr(scenarios[i].name, only))
+			bench(trace, &scenarios[i], rounds);
+	if (!only || strstr("decode", only)) {
+		bench_decode(trace, "decode of the head", GM_WANT_HEAD, rounds);
+		if (gm_trace_tail(trace) != GM_TAIL_NONE)
+			bench_decode(trace, "decode of head and tail", GM_WANT_TAIL, rounds);
+	}
+	gm_trace_close(trace);
+	return 0;
+}
