@@ -1,0 +1,399 @@
+#include "sim/plan.h"
+
+#include "base/number.h"
+#include "base/version.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- popularity of preload traces, read once for all points that use it --- */
+
+struct preload {
+	char *path;
+	enum gm_scope scope;
+	uint32_t n_layer, n_expert;
+	uint32_t *order; /* [n_layer * n_expert] */
+	char hash[GM_HASH_TEXT];
+};
+
+struct gm_preloads {
+	struct preload *item; /* [n] */
+	size_t n;
+};
+
+struct gm_preloads *gm_preloads_new(struct gm_error *err)
+{
+	return gm_alloc(1, sizeof(struct gm_preloads), err);
+}
+
+void gm_preloads_free(struct gm_preloads *preloads)
+{
+	if (!preloads)
+		return;
+	for (size_t i = 0; i < preloads->n; i++) {
+		free(preloads->item[i].path);
+		free(preloads->item[i].order);
+	}
+	free(preloads->item);
+	free(preloads);
+}
+
+static int read_preload(struct preload *item, const char *path, enum gm_scope scope, struct gm_error *err)
+{
+	if (strcmp(path, "-") == 0)
+		return gm_fail(err, GM_ERR_USAGE, "a preload trace on standard input: --preload -: give a file");
+	struct gm_trace *trace = gm_trace_open(path, err);
+	if (!trace)
+		return err->code;
+	*item = (struct preload){.scope = scope};
+	item->n_layer = gm_trace_model(trace)->n_layer;
+	item->n_expert = gm_trace_model(trace)->n_expert;
+	int status = gm_popularity(trace, scope, &item->order, err);
+	if (status == GM_OK && !(item->path = gm_strdup(path, err)))
+		status = GM_ERR_MEMORY;
+	if (status == GM_OK)
+		snprintf(item->hash, sizeof(item->hash), "%s", gm_trace_hash(trace));
+	else
+		free(item->order);
+	gm_trace_close(trace);
+	return status;
+}
+
+/* The popularity list of a trace; it is the preloads' until they are freed. */
+static int get_preload(struct gm_preloads *preloads, const char *path, enum gm_scope scope, const struct preload **out,
+		       struct gm_error *err)
+{
+	for (size_t i = 0; i < preloads->n; i++) {
+		*out = &preloads->item[i];
+		if ((*out)->scope == scope && strcmp((*out)->path, path) == 0)
+			return GM_OK;
+	}
+	struct preload *larger = gm_realloc(preloads->item, preloads->n + 1, sizeof(*larger), err);
+	if (!larger)
+		return GM_ERR_MEMORY;
+	preloads->item = larger;
+	GM_TRY(read_preload(&larger[preloads->n], path, scope, err));
+	*out = &larger[preloads->n++];
+	return GM_OK;
+}
+
+/* --- sizes (R4) --- */
+
+static int no_bytes(const char *cache, struct gm_error *err)
+{
+	return gm_fail(
+		err, GM_ERR_USAGE,
+		"expert bytes not known: --cache %.40s: import the trace with --expert-bytes, or give expert_bytes in a "
+		"hardware profile (--hw FILE)",
+		cache);
+}
+
+static uint64_t total_bytes(const struct gm_hw *hw)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t l = 0; l < hw->n_layer; l++)
+		sum += hw->expert_bytes[l];
+	return sum;
+}
+
+/* A share of n, rounded half up; the tiny excess makes decimals such as 0.7 % count as they are written. */
+static uint64_t share_of(double n, double percent)
+{
+	return (uint64_t)floor(n * percent / 100 + 0.5 + 1e-9);
+}
+
+static int slots_from_bytes(const struct gm_settings *s, const struct gm_hw *hw, uint64_t *slots, struct gm_error *err)
+{
+	char least[GM_NUMBER_TEXT];
+
+	if (!hw->expert_bytes)
+		return no_bytes(s->cache_text, err);
+	uint64_t all = total_bytes(hw);
+	*slots = all ? s->cache_size / all : UINT64_MAX;
+	if (*slots < 1)
+		return gm_fail(err, GM_ERR_USAGE,
+			       "less than a slot a layer: --cache %.40s: give at least %s (%" PRIu64 " bytes)",
+			       s->cache_text, gm_format_bytes(all, least), all);
+	return GM_OK;
+}
+
+static int resolve_slots(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
+			 struct gm_error *err)
+{
+	uint64_t slots = s->cache_size;
+
+	if (s->cache_kind == GM_CACHE_PERCENT)
+		slots = share_of(model->n_expert, s->cache_percent);
+	else if (s->cache_kind == GM_CACHE_BYTES)
+		GM_TRY(slots_from_bytes(s, &plan->hw, &slots, err));
+	else if (s->cache_kind == GM_CACHE_LIST && s->n_cache_list != model->n_layer)
+		return gm_fail(err, GM_ERR_USAGE,
+			       "list of slots does not fit: --cache %.80s has %u: give %u, one for each layer",
+			       s->cache_text, s->n_cache_list, model->n_layer);
+	if (s->cache_kind == GM_CACHE_PERCENT && slots < 1)
+		slots = 1;
+	for (uint32_t l = 0; l < model->n_layer; l++) {
+		uint64_t n = s->cache_kind == GM_CACHE_LIST ? s->cache_list[l] : slots;
+		plan->n_slot[l] = n < model->n_expert ? (uint32_t)n : model->n_expert;
+	}
+	return GM_OK;
+}
+
+static int resolve_pool(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
+			struct gm_error *err)
+{
+	uint64_t bytes = s->cache_size;
+
+	if (s->cache_kind == GM_CACHE_SLOTS || s->cache_kind == GM_CACHE_LIST)
+		return gm_fail(
+			err, GM_ERR_USAGE,
+			"slots are a layer's: --cache %.60s with --cache-scope global: give bytes (6GiB) or a share (25%%)",
+			s->cache_text);
+	if (!plan->hw.expert_bytes)
+		return no_bytes(s->cache_text, err);
+	uint64_t all = total_bytes(&plan->hw) * model->n_expert, least = UINT64_MAX;
+	for (uint32_t l = 0; l < model->n_layer; l++)
+		least = plan->hw.expert_bytes[l] < least ? plan->hw.expert_bytes[l] : least;
+	if (s->cache_kind == GM_CACHE_PERCENT)
+		bytes = share_of((double)all, s->cache_percent);
+	if (bytes < least)
+		return gm_fail(err, GM_ERR_USAGE, "no room for an expert: --cache %.40s: give at least %" PRIu64 " bytes",
+			       s->cache_text, least);
+	plan->config.core.pool_bytes = bytes < all ? bytes : all;
+	plan->cache_fraction = all ? (double)plan->config.core.pool_bytes / (double)all : 1;
+	return GM_OK;
+}
+
+/* stock-ncmoe:N: the first N layers have no slots, the others hold all their experts from the start. */
+static int resolve_stock(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
+			 struct gm_error *err)
+{
+	size_t n = (size_t)model->n_layer * model->n_expert;
+
+	if (s->room_given)
+		return gm_fail(err, GM_ERR_USAGE,
+			       "cache options beside a preset that sets the cache: --policy %.60s: leave out --cache, "
+			       "--cache-scope and --preload",
+			       s->policy);
+	if (s->cpu_layers > model->n_layer)
+		return gm_fail(err, GM_ERR_USAGE, "more layers than the trace has: --policy %.60s: give 0 to %u", s->policy,
+			       model->n_layer);
+	for (uint32_t l = 0; l < model->n_layer; l++)
+		plan->n_slot[l] = l < s->cpu_layers ? 0 : model->n_expert;
+	if (!(plan->order = gm_alloc(n, sizeof(*plan->order), err)))
+		return GM_ERR_MEMORY;
+	for (uint32_t i = 0; i < n; i++)
+		plan->order[i] = i;
+	plan->config.preload = plan->order;
+	plan->config.n_preload = n;
+	return GM_OK;
+}
+
+static int resolve_room(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
+			struct gm_error *err)
+{
+	uint64_t sum = 0;
+	bool equal = true;
+
+	plan->cache_slots = plan->cache_fraction = (double)NAN;
+	if (!(plan->n_slot = gm_alloc(model->n_layer, sizeof(*plan->n_slot), err)))
+		return GM_ERR_MEMORY;
+	plan->config.core.n_slot = plan->n_slot;
+	if (s->cpu_layers >= 0)
+		GM_TRY(resolve_stock(plan, s, model, err));
+	else if (s->scope == GM_SCOPE_GLOBAL)
+		return resolve_pool(plan, s, model, err);
+	else
+		GM_TRY(resolve_slots(plan, s, model, err));
+	for (uint32_t l = 0; l < model->n_layer; l++) {
+		sum += plan->n_slot[l];
+		equal = equal && plan->n_slot[l] == plan->n_slot[0];
+	}
+	plan->cache_slots = equal ? (double)plan->n_slot[0] : (double)NAN;
+	plan->cache_fraction = (double)sum / ((double)model->n_layer * model->n_expert);
+	return GM_OK;
+}
+
+/* --- what the trace can give --- */
+
+static bool has_everything_ranked(const struct gm_trace *trace)
+{
+	return gm_trace_n_head(trace) == gm_trace_model(trace)->n_expert;
+}
+
+static int resolve_needs(struct gm_plan *plan, const struct gm_settings *s, const struct gm_trace *trace,
+			 struct gm_error *err)
+{
+	bool next_use = s->evict.ops->info.flags & GM_NEEDS_NEXT_USE;
+	bool ranking = s->miss.ops->info.flags & GM_NEEDS_RANKING;
+	char miss[GM_POLICY_TEXT];
+
+	if (ranking && gm_trace_kind(trace) == GM_KIND_TOPK)
+		return gm_fail(err, GM_ERR_UNSUPPORTED,
+			       "no substitutes in a trace without logits: --miss %s: %.60s holds the selected experts "
+			       "only; give a "
+			       "trace with logits, or --miss fetch, drop or cpu",
+			       gm_policy_format(&s->miss.ops->info, s->miss.arg, miss), gm_trace_path(trace));
+	if (next_use && !gm_trace_seekable(trace))
+		return gm_fail(err, GM_ERR_UNSUPPORTED,
+			       "a bound needs the future of the trace: --evict %s: give the trace as a file, not on a pipe",
+			       s->evict.ops->info.name);
+	if (next_use)
+		plan->window_flags |= GM_WINDOWS_NEXT_USE;
+	if (ranking && !has_everything_ranked(trace) && gm_trace_tail(trace) != GM_TAIL_NONE)
+		plan->window_flags |= GM_WINDOWS_TAIL;
+	if (s->miss.ops->info.flags & GM_NEEDS_GATES)
+		plan->window_flags |= GM_WINDOWS_GATES;
+	if (s->head_only)
+		plan->window_flags |= GM_WINDOWS_HEAD_ONLY;
+	return GM_OK;
+}
+
+static int resolve_hw(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model, struct gm_error *err)
+{
+	bool needs_cpu = s->miss.ops->info.flags & GM_NEEDS_CPU;
+	struct gm_error why = {0};
+
+	GM_TRY(gm_hw_derive(s->profile, model, &plan->hw, err));
+	int status = gm_hw_check(&plan->hw, s->profile, needs_cpu, &why);
+	if (status < 0 && s->hw_given) {
+		gm_error_prefix(&why, "--hw %.60s", s->profile->name);
+		return gm_fail(err, status, "%s", why.text);
+	}
+	plan->timed = status == GM_OK;
+	snprintf(plan->untimed, sizeof(plan->untimed), "%s", why.text);
+	plan->config.hw = &plan->hw;
+	plan->config.timed = plan->timed && !plan->hw.instant;
+	return GM_OK;
+}
+
+static int resolve_preload(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
+			   struct gm_preloads *preloads, const char **hash, struct gm_error *err)
+{
+	const struct preload *item;
+
+	*hash = "";
+	if (!s->preload || s->cpu_layers >= 0)
+		return GM_OK;
+	GM_TRY(get_preload(preloads, s->preload, s->scope, &item, err));
+	if (item->n_layer != model->n_layer || item->n_expert != model->n_expert)
+		return gm_fail(
+			err, GM_ERR_USAGE,
+			"preload trace of another model: --preload %.60s is %u layers by %u experts: give one of %u by %u",
+			s->preload, item->n_layer, item->n_expert, model->n_layer, model->n_expert);
+	plan->config.preload = item->order;
+	plan->config.n_preload = (size_t)item->n_layer * item->n_expert;
+	*hash = item->hash;
+	return GM_OK;
+}
+
+/* --- the fingerprint --- */
+
+static void put_times(FILE *out, const char *name, const double *times, uint32_t n)
+{
+	char text[GM_NUMBER_TEXT];
+
+	fprintf(out, "\n%s", name);
+	for (uint32_t i = 0; i < n; i++)
+		fprintf(out, " %s", gm_format_double(times[i], text));
+}
+
+static void put_policy(FILE *out, const char *kind, const struct gm_policy_info *info, const double *arg)
+{
+	char text[GM_POLICY_TEXT];
+
+	fprintf(out, "\n%s %s", kind, gm_policy_format(info, arg, text));
+}
+
+static void put_hw(FILE *out, const struct gm_plan *plan)
+{
+	const struct gm_hw *hw = &plan->hw;
+
+	fprintf(out, "\nexpert_bytes");
+	for (uint32_t l = 0; hw->expert_bytes && l < hw->n_layer; l++)
+		fprintf(out, " %" PRIu64, hw->expert_bytes[l]);
+	fprintf(out, "\ntimed %d", plan->config.timed);
+	if (!plan->config.timed) {
+		fprintf(out, " known %d", plan->timed);
+		return;
+	}
+	put_times(out, "dense", hw->dense_us, hw->n_layer);
+	put_times(out, "gpu", hw->gpu_expert_us, hw->n_layer);
+	put_times(out, "cpu", hw->cpu_expert_us, hw->n_layer);
+	put_times(out, "copy", hw->copy_us, hw->n_layer);
+	put_times(out, "read", hw->read_us, hw->n_layer);
+	put_times(out, "roundtrip", &hw->cpu_roundtrip_us, 1);
+	put_times(out, "token", &hw->token_us, 1);
+	fprintf(out, "\nhost %" PRIu64, hw->host_bytes);
+}
+
+/* The settings in a canonical text, of which the hash is taken: equal texts give equal results on a trace. */
+static int fingerprint(struct gm_plan *plan, const struct gm_settings *s, const char *preload, struct gm_error *err)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return gm_fail(err, GM_ERR_MEMORY, "out of memory: a fingerprint");
+	fprintf(out, "semantics %d\nscope %d\nslots", GM_SEMANTICS_VERSION, (int)s->scope);
+	for (uint32_t l = 0; s->scope == GM_SCOPE_LAYER && l < plan->config.core.n_layer; l++)
+		fprintf(out, " %u", plan->n_slot[l]);
+	fprintf(out, "\npool %" PRIu64, plan->config.core.pool_bytes);
+	put_policy(out, "evict", &s->evict.ops->info, s->evict.arg);
+	put_policy(out, "miss", &s->miss.ops->info, s->miss.arg);
+	put_policy(out, "admit", &s->admit.ops->info, s->admit.arg);
+	fprintf(out, "\nprefill %d\nwarmup %" PRIu64 "\nreset %d\npreload %s %d\nhead_only %d", (int)s->prefill, s->warmup,
+		s->reset_per_sequence, preload, s->cpu_layers >= 0, s->head_only);
+	put_hw(out, plan);
+	if (fclose(out) != 0) {
+		free(text);
+		return gm_fail(err, GM_ERR_MEMORY, "out of memory: a fingerprint");
+	}
+	gm_hash_format(gm_hash(text, size), plan->hash);
+	free(text);
+	return GM_OK;
+}
+
+int gm_plan_make(struct gm_plan *plan, const struct gm_settings *s, const struct gm_trace *trace,
+		 struct gm_preloads *preloads, struct gm_error *err)
+{
+	const struct gm_model *model = gm_trace_model(trace);
+	const char *preload_hash;
+	struct gm_core_config *core = &plan->config.core;
+
+	*plan = (struct gm_plan){0};
+	GM_TRY(resolve_hw(plan, s, model, err));
+	*core = (struct gm_core_config){
+		.n_layer = model->n_layer,
+		.n_expert = model->n_expert,
+		.top_k = model->top_k,
+		.scope = s->scope,
+		.expert_bytes = plan->hw.expert_bytes,
+		.evict = s->evict,
+		.miss = s->miss,
+		.admit = s->admit,
+	};
+	plan->config.prefill = s->prefill;
+	plan->config.warmup = s->warmup;
+	plan->config.reset_per_sequence = s->reset_per_sequence;
+	GM_TRY(resolve_room(plan, s, model, err));
+	GM_TRY(resolve_needs(plan, s, trace, err));
+	GM_TRY(resolve_preload(plan, s, model, preloads, &preload_hash, err));
+	GM_TRY(gm_core_check(core, err));
+	return fingerprint(plan, s, preload_hash, err);
+}
+
+void gm_plan_free(struct gm_plan *plan)
+{
+	if (!plan)
+		return;
+	gm_hw_free(&plan->hw);
+	free(plan->n_slot);
+	free(plan->order);
+	*plan = (struct gm_plan){0};
+}

@@ -1,0 +1,345 @@
+#include "sim/sweep.h"
+
+#include "base/progress.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum gm_prefill prefills[] = {GM_PREFILL_TOKEN, GM_PREFILL_BATCH};
+#define N_PREFILL (sizeof(prefills) / sizeof(*prefills))
+
+/* A point's own failure, which leaves the others alone. */
+static bool is_impossible(int status)
+{
+	return status == GM_ERR_USAGE || status == GM_ERR_UNSUPPORTED;
+}
+
+/* --- planning --- */
+
+static int plan_points(struct gm_sweep *sweep, const struct gm_settings *settings, struct gm_preloads *preloads,
+		       struct gm_error *err)
+{
+	for (size_t i = 0; i < sweep->n_point; i++) {
+		struct gm_point *point = &sweep->point[i];
+
+		point->settings = &settings[i];
+		point->twin = i;
+		point->sweep = sweep;
+		int status = gm_plan_make(&point->plan, point->settings, sweep->trace, preloads, &point->error);
+		if (status < 0 && !is_impossible(status))
+			return gm_fail(err, status, "%s", point->error.text);
+	}
+	return GM_OK;
+}
+
+static int by_hash(const void *a, const void *b)
+{
+	const struct gm_point *const *x = a, *const *y = b;
+	int order = strcmp((*x)->plan.hash, (*y)->plan.hash);
+
+	return order ? order : *x < *y ? -1 : *x > *y;
+}
+
+/* Points with equal fingerprints are computed once: the later ones refer to the first. */
+static int find_twins(struct gm_sweep *sweep, struct gm_error *err)
+{
+	struct gm_point **sorted = gm_alloc(sweep->n_point, sizeof(*sorted), err);
+	size_t n = 0;
+
+	if (!sorted)
+		return GM_ERR_MEMORY;
+	for (size_t i = 0; i < sweep->n_point; i++)
+		if (!sweep->point[i].error.code)
+			sorted[n++] = &sweep->point[i];
+	qsort(sorted, n, sizeof(struct gm_point *), by_hash);
+	for (size_t i = 1; i < n; i++)
+		if (strcmp(sorted[i]->plan.hash, sorted[i - 1]->plan.hash) == 0)
+			sorted[i]->twin = sorted[i - 1]->twin;
+	free(sorted);
+	return GM_OK;
+}
+
+static bool has_work(const struct gm_sweep *sweep, size_t i, enum gm_prefill prefill)
+{
+	const struct gm_point *point = &sweep->point[i];
+
+	return !point->error.code && point->twin == i && point->settings->prefill == prefill;
+}
+
+/* The points that one reading of the trace serves. */
+struct batch {
+	enum gm_prefill prefill;
+	unsigned flags;    /* of the windows: what any point of this prefill needs, so that all get one decoding */
+	size_t begin, end; /* the points among [begin, end) that have work */
+	size_t n;          /* how many */
+};
+
+/* Decoded blocks: what a reader of 64-token blocks and its windows hold, roughly. */
+static size_t block_bytes(const struct gm_trace *trace, unsigned flags)
+{
+	const struct gm_model *model = gm_trace_model(trace);
+	size_t row = 64 + gm_trace_n_head(trace) * 8 + model->top_k * 16;
+
+	if (flags & GM_WINDOWS_TAIL)
+		row += (model->n_expert - gm_trace_n_head(trace)) * sizeof(float);
+	return (size_t)model->n_layer * 64 * row * 2;
+}
+
+/* What the points hold while they do not run: plan and times by layer. */
+static size_t idle_bytes(const struct gm_sweep *sweep)
+{
+	const size_t per_layer =
+		6 * sizeof(double) + sizeof(uint32_t) + sweep->options->per_layer * sizeof(struct gm_tally);
+
+	return sweep->n_point * (sizeof(struct gm_point) + gm_trace_model(sweep->trace)->n_layer * per_layer);
+}
+
+/* What a running point holds besides. */
+static size_t point_bytes(const struct gm_sweep *sweep, const struct gm_point *point)
+{
+	size_t bytes = gm_replay_bytes(&point->plan.config);
+
+	if (sweep->options->per_sequence)
+		bytes += gm_trace_n_sequence(sweep->trace) * sizeof(struct gm_tally);
+	if (sweep->options->per_token)
+		bytes += 64 * sizeof(struct gm_token_record);
+	return bytes;
+}
+
+/* The next batch from point `begin` on: as many as fit. n is 0 where nothing is left. */
+static struct batch next_batch(const struct gm_sweep *sweep, enum gm_prefill prefill, size_t begin)
+{
+	struct batch batch = {.prefill = prefill, .begin = begin, .end = begin};
+	size_t room = sweep->options->memory_bytes, used;
+
+	for (size_t i = 0; i < sweep->n_point; i++)
+		if (has_work(sweep, i, prefill))
+			batch.flags |= sweep->point[i].plan.window_flags;
+	used = block_bytes(sweep->trace, batch.flags) + idle_bytes(sweep);
+	for (; batch.end < sweep->n_point; batch.end++) {
+		if (!has_work(sweep, batch.end, prefill))
+			continue;
+		size_t bytes = point_bytes(sweep, &sweep->point[batch.end]);
+		if (batch.n > 0 && (used > room || bytes > room - used))
+			break;
+		used += bytes;
+		batch.n++;
+	}
+	return batch;
+}
+
+/* A trace on a pipe can be read once. */
+static int check_passes(const struct gm_sweep *sweep, struct gm_error *err)
+{
+	size_t n = 0;
+
+	if (gm_trace_seekable(sweep->trace))
+		return GM_OK;
+	for (size_t p = 0; p < N_PREFILL; p++) {
+		struct batch batch = next_batch(sweep, prefills[p], 0);
+		for (; batch.n > 0; batch = next_batch(sweep, prefills[p], batch.end))
+			n++;
+	}
+	if (n <= 1)
+		return GM_OK;
+	return gm_fail(
+		err, GM_ERR_USAGE,
+		"trace on a pipe, needed %zu times: %.60s: give a file, one --prefill, fewer points or more --memory", n,
+		gm_trace_path(sweep->trace));
+}
+
+/* --- running --- */
+
+static void keep_token(void *user, uint64_t token, uint32_t sequence, const struct gm_tally *tally)
+{
+	const struct gm_point *point = user;
+	const struct gm_counters *c = &tally->count;
+	/* Copied whole into a file: no byte of it may be left unset. */
+	struct gm_token_record record;
+
+	memset(&record, 0, sizeof(record));
+	record.token = token;
+	record.sequence = sequence;
+	record.rows = (uint32_t)c->rows;
+	record.accesses = (uint32_t)c->accesses;
+	record.hits = (uint32_t)c->hits;
+	record.late_hits = (uint32_t)c->late_hits;
+	record.fetches = (uint32_t)c->fetches;
+	record.substitutions = (uint32_t)c->substitutions;
+	record.drops = (uint32_t)c->drops;
+	record.cpu_picks = (uint32_t)c->cpu_picks;
+	record.substituted_mass = c->substituted_mass;
+	record.dropped_mass = c->dropped_mass;
+	record.time_us = gm_time_total(&tally->time_us);
+	gm_spool_put(point->sweep->tokens, (uint32_t)(point - point->sweep->point), &record);
+}
+
+static int start_point(struct gm_sweep *sweep, struct gm_point *point, struct gm_windows *windows,
+		       struct gm_scratch *scratch, struct gm_error *err)
+{
+	const struct gm_sweep_options *options = sweep->options;
+
+	point->sink = (struct gm_replay_sink){
+		.token = options->per_token ? keep_token : NULL,
+		.user = point,
+		.span = options->span,
+		.span_from = options->span_from,
+		.span_to = options->span_to,
+		.per_sequence = options->per_sequence,
+	};
+	point->plan.config.core.first_use = gm_windows_first_use(windows);
+	point->replay = gm_replay_new(&point->plan.config, &point->sink, scratch, &point->error);
+	if (point->replay || is_impossible(point->error.code))
+		return GM_OK;
+	return gm_fail(err, point->error.code, "%s", point->error.text);
+}
+
+static int copy_tallies(struct gm_tally **to, const struct gm_tally *from, uint32_t n, struct gm_error *err)
+{
+	if (!(*to = gm_alloc(n, sizeof(**to), err)))
+		return GM_ERR_MEMORY;
+	if (n)
+		memcpy(*to, from, n * sizeof(**to));
+	return GM_OK;
+}
+
+/* Takes the results over and frees the replay. */
+static int finish_point(struct gm_sweep *sweep, struct gm_point *point, struct gm_error *err)
+{
+	const uint32_t n_layer = gm_trace_model(sweep->trace)->n_layer;
+	int status = GM_OK;
+
+	if (!point->replay)
+		return GM_OK;
+	gm_replay_total(point->replay, &point->total);
+	if (sweep->options->per_layer)
+		GM_TRY_OUT(copy_tallies(&point->layer, gm_replay_layers(point->replay), n_layer, err));
+	if (sweep->options->per_sequence) {
+		const struct gm_tally *sequences = gm_replay_sequences(point->replay, &point->n_sequence);
+		GM_TRY_OUT(copy_tallies(&point->sequence, sequences, point->n_sequence, err));
+	}
+	if (sweep->tokens)
+		status = gm_spool_end(sweep->tokens, (uint32_t)(point - sweep->point), err);
+out:
+	gm_replay_free(point->replay);
+	point->replay = NULL;
+	return status;
+}
+
+/* One decoded window through every replay of the batch. */
+static int replay_window(struct gm_sweep *sweep, const struct batch *batch, struct gm_windows *windows,
+			 const struct gm_window *window, struct gm_progress *progress, uint64_t *done, struct gm_error *err)
+{
+	for (size_t i = batch->begin; i < batch->end; i++) {
+		struct gm_point *point = &sweep->point[i];
+
+		if (!point->replay)
+			continue;
+		int status = gm_replay_window(point->replay, windows, window, &point->error);
+		if (status < 0) {
+			gm_replay_free(point->replay);
+			point->replay = NULL;
+			if (!is_impossible(status))
+				return gm_fail(err, status, "%s", point->error.text);
+		}
+		*done += window->n_token;
+		gm_progress_update(progress, *done);
+	}
+	return GM_OK;
+}
+
+static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct gm_scratch *scratch,
+		     struct gm_progress *progress, uint64_t *done, struct gm_error *err)
+{
+	struct gm_windows *windows = gm_windows_new(sweep->trace, batch->prefill, batch->flags, err);
+	const struct gm_window *window;
+	int status = GM_OK;
+
+	if (!windows)
+		return err->code;
+	for (size_t i = batch->begin; i < batch->end; i++)
+		if (has_work(sweep, i, batch->prefill))
+			GM_TRY_OUT(start_point(sweep, &sweep->point[i], windows, scratch, err));
+	while ((status = gm_windows_next(windows, &window, err)) > 0)
+		GM_TRY_OUT(replay_window(sweep, batch, windows, window, progress, done, err));
+	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)
+		status = finish_point(sweep, &sweep->point[i], err);
+out:
+	gm_windows_free(windows);
+	return status;
+}
+
+static int run_points(struct gm_sweep *sweep, struct gm_error *err)
+{
+	const struct gm_model *model = gm_trace_model(sweep->trace);
+	struct gm_scratch *scratch = gm_scratch_new(model->n_expert, model->top_k, err);
+	struct gm_progress progress;
+	uint64_t n = 0, done = 0;
+	int status = scratch ? GM_OK : GM_ERR_MEMORY;
+
+	for (size_t i = 0; i < sweep->n_point; i++)
+		n += has_work(sweep, i, sweep->point[i].settings->prefill);
+	gm_progress_start(&progress, "replay", "tokens", gm_trace_n_token(sweep->trace) * n, sweep->options->quiet);
+	for (size_t p = 0; p < N_PREFILL; p++) {
+		for (size_t begin = 0; begin < sweep->n_point && status == GM_OK;) {
+			struct batch batch = next_batch(sweep, prefills[p], begin);
+			if (batch.n == 0)
+				break;
+			status = run_batch(sweep, &batch, scratch, &progress, &done, err);
+			begin = batch.end;
+		}
+	}
+	gm_progress_end(&progress);
+	gm_scratch_free(scratch);
+	return status;
+}
+
+int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm_settings *settings, size_t n_point,
+		 struct gm_preloads *preloads, const struct gm_sweep_options *options, struct gm_error *err)
+{
+	*sweep = (struct gm_sweep){.trace = trace, .options = options};
+	if (!(sweep->point = gm_alloc(n_point, sizeof(*sweep->point), err)))
+		return GM_ERR_MEMORY;
+	sweep->n_point = n_point;
+	GM_TRY(plan_points(sweep, settings, preloads, err));
+	GM_TRY(find_twins(sweep, err));
+	GM_TRY(check_passes(sweep, err));
+	if (options->per_token && !(sweep->tokens = gm_spool_new((uint32_t)n_point, sizeof(struct gm_token_record), err)))
+		return err->code;
+	GM_TRY(run_points(sweep, err));
+	for (size_t i = 0; i < n_point; i++)
+		sweep->n_failed += gm_sweep_point(sweep, i)->error.code != 0;
+	return GM_OK;
+}
+
+void gm_sweep_free(struct gm_sweep *sweep)
+{
+	for (size_t i = 0; sweep->point && i < sweep->n_point; i++) {
+		struct gm_point *point = &sweep->point[i];
+
+		gm_replay_free(point->replay);
+		gm_plan_free(&point->plan);
+		free(point->layer);
+		free(point->sequence);
+	}
+	free(sweep->point);
+	gm_spool_free(sweep->tokens);
+	*sweep = (struct gm_sweep){0};
+}
+
+void gm_sweep_result(const struct gm_sweep *sweep, size_t i, struct gm_result *result)
+{
+	const struct gm_point *point = &sweep->point[i], *twin = gm_sweep_point(sweep, i);
+	const char *hash = gm_trace_hash(sweep->trace);
+
+	gm_result_begin(result, sweep->trace, point->settings);
+	snprintf(result->trace_hash, sizeof(result->trace_hash), "%s", hash ? hash : "");
+	if (point->plan.hash[0])
+		gm_result_plan(result, &point->plan);
+	if (twin->error.code)
+		snprintf(result->error, sizeof(result->error), "%s", twin->error.text);
+	else
+		gm_result_count(result, &twin->plan, &twin->total);
+}

@@ -1,0 +1,57 @@
+#include "sim/timeline.h"
+
+#include "base/number.h"
+
+#include <inttypes.h>
+
+static const char *const lanes[] = {"GPU", "link", "CPU", "disk"}; /* enum gm_lane */
+
+static void put_string(FILE *out, const char *text)
+{
+	fputc('"', out);
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			fprintf(out, "\\%c", *text);
+		else if ((unsigned char)*text < 0x20)
+			fprintf(out, "\\u%04x", (unsigned)*text);
+		else
+			fputc(*text, out);
+	}
+	fputc('"', out);
+}
+
+static void put_span(void *user, const struct gm_span *span)
+{
+	FILE *out = ((struct gm_timeline *)user)->stream;
+	char start[GM_NUMBER_TEXT], length[GM_NUMBER_TEXT];
+
+	fprintf(out, ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%s,\"dur\":%s,\"pid\":1,\"tid\":%d,\"args\":{",
+		span->what, lanes[span->lane], gm_format_double(span->start_us, start),
+		gm_format_double(span->end_us - span->start_us, length), (int)span->lane + 1);
+	if (span->layer != UINT32_MAX)
+		fprintf(out, "\"layer\":%" PRIu32, span->layer);
+	if (span->expert != UINT32_MAX)
+		fprintf(out, "%s\"expert\":%" PRIu32, span->layer != UINT32_MAX ? "," : "", span->expert);
+	fputs("}}", out);
+}
+
+void gm_timeline_begin(struct gm_timeline *timeline, FILE *stream, const char *title)
+{
+	*timeline = (struct gm_timeline){.stream = stream, .sink = {.span = put_span, .user = timeline}};
+	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{"
+	      "\"name\":",
+	      stream);
+	put_string(stream, title);
+	fputs("}}", stream);
+	for (int lane = 0; lane < (int)(sizeof(lanes) / sizeof(*lanes)); lane++)
+		fprintf(stream,
+			",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}"
+			",\n{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"sort_index\":%d}"
+			"}",
+			lane + 1, lanes[lane], lane + 1, lane + 1);
+}
+
+void gm_timeline_end(struct gm_timeline *timeline)
+{
+	fputs("\n]}\n", timeline->stream);
+}
