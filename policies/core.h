@@ -100,8 +100,9 @@ enum gm_work_kind {
 struct gm_event_log {
 	uint32_t layer;
 	uint32_t n_row;
-	uint32_t n_ready; /* hits and substitutes, distinct experts */
-	uint32_t n_work;  /* distinct experts in request order */
+	uint32_t n_ready;    /* hits and substitutes, distinct experts */
+	uint32_t n_work;     /* distinct experts in request order */
+	unsigned work_kinds; /* set of enum gm_work_kind that occur */
 	const struct gm_work {
 		uint16_t expert;
 		uint16_t kind; /* enum gm_work_kind, FETCH or LATE and CPU may meet in a batch */

@@ -46,6 +46,7 @@ struct gm_scratch {
 	uint64_t *next_use;
 	struct gm_work *work;
 	uint16_t *queued;
+	uint32_t *missed; /* requests that are no hits, where the rule fetches them all */
 	size_t max_pick;
 	uint32_t *request; /* picks: index of the request */
 	uint8_t *action;
@@ -86,7 +87,8 @@ struct event {
 	const uint32_t *row_of;  /* [n_request] */
 	const uint32_t *request; /* [n][top_k] index of each pick's request */
 	uint32_t n_request, n_ready, n_work, n_queued;
-	unsigned actions; /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
+	unsigned work_kinds; /* set of enum gm_work_kind in work */
+	unsigned actions;    /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
 };
 
 static inline void *gm_core_at(struct gm_core *core, size_t offset)

@@ -71,24 +71,25 @@ static void classify_row(struct event *ev)
 	const uint16_t *pick = ev->pick;
 	const uint8_t *residency = ev->residency;
 	uint8_t *class = ev->s->class;
-	uint32_t *pin = ev->pin;
-	uint32_t top_k = ev->top_k, stamp = ev->core->stamp, n_hit = 0;
+	uint32_t *pin = ev->pin, *missed = ev->s->missed;
+	uint32_t top_k = ev->top_k, stamp = ev->core->stamp, n_missed = 0;
 
 	for (uint32_t r = 0; r < top_k; r++) {
 		uint16_t e = pick[r];
 
 		class[r] = class_of(residency[e]);
 		pin[e] = stamp;
-		n_hit += class[r] == GM_HIT;
+		missed[n_missed] = r;
+		n_missed += class[r] != GM_HIT;
 	}
 	ev->expert = pick;
 	ev->row_of = ev->s->no_row;
 	ev->request = ev->s->identity;
 	ev->n_request = top_k;
-	ev->n_ready = n_hit;
+	ev->n_ready = top_k - n_missed;
 	ev->counters->rows++;
 	ev->counters->accesses += top_k;
-	ev->counters->hits += n_hit;
+	ev->counters->hits += ev->n_ready;
 	for (uint32_t r = 0; ev->rows->next_use && r < top_k; r++)
 		note_next_use(ev, r, r);
 }
@@ -123,6 +124,7 @@ static void classify_rows(struct event *ev)
 				s->expert[q] = e;
 				s->class[q] = class_of(ev->residency[e]);
 				s->row_of[q] = i;
+				s->missed[q - ev->n_ready] = q;
 				ev->pin[e] = ev->core->stamp;
 				ev->n_ready += s->class[q] == GM_HIT;
 				counters->accesses++;
@@ -286,6 +288,7 @@ static void record_access(struct event *ev)
 
 static void add_work(struct event *ev, uint32_t q, unsigned kind)
 {
+	ev->work_kinds |= kind;
 	ev->s->work[ev->n_work++] = (struct gm_work){.expert = ev->expert[q], .kind = (uint16_t)kind};
 }
 
@@ -308,12 +311,13 @@ static void fetch_decided(struct event *ev)
 /* The same where the rule fetches every miss, so that nothing was decided. */
 static void fetch_misses(struct event *ev)
 {
-	const uint8_t *class = ev->s->class;
+	const uint32_t *missed = ev->s->missed;
+	uint32_t n = ev->n_request - ev->n_ready;
 
-	for (uint32_t q = 0; q < ev->n_request; q++) {
-		if (class[q] == GM_HIT)
-			continue;
-		add_work(ev, q, class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t q = missed[i];
+
+		add_work(ev, q, ev->s->class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH);
 		fetch(ev, q);
 	}
 }
@@ -385,6 +389,7 @@ static void tell_arrivals(const struct event *ev)
 		.n_row = ev->rows->n,
 		.n_ready = ev->n_ready,
 		.n_work = ev->n_work,
+		.work_kinds = ev->work_kinds,
 		.work = ev->s->work,
 		.n_queued = ev->n_queued,
 		.queued = ev->s->queued,
@@ -436,6 +441,7 @@ static int run(struct event *ev, struct gm_error *err)
 	else
 		classify_rows(ev);
 	ev->n_work = ev->n_queued = 0;
+	ev->work_kinds = 0;
 	ev->actions = 0;
 	record_access(ev);
 	if (ev->n_ready < ev->n_request) {

@@ -57,7 +57,7 @@ static void access_all(void *state, const struct gm_requests *requests)
 
 		s->next[item] = requests->next_use[i];
 		if (key[item] != GM_MINIMA_ABSENT)
-			gm_minima_shrank(minima, item, key_of(s->next[item]), item);
+			gm_minima_enter(minima, item, key_of(s->next[item]), item);
 	}
 }
 
@@ -65,7 +65,7 @@ static void land(void *state, uint32_t item)
 {
 	struct state *s = state;
 
-	gm_minima_set(minima_of(s), item, key_of(s->next[item]), item);
+	gm_minima_enter(minima_of(s), item, key_of(s->next[item]), item);
 }
 
 static void insert(void *state, uint32_t item, bool preload)
@@ -81,7 +81,7 @@ static void reserve(void *state, uint32_t item)
 
 static void forget(void *state, uint32_t item)
 {
-	gm_minima_set(minima_of(state), item, GM_MINIMA_ABSENT, 0);
+	gm_minima_leave(minima_of(state), item);
 }
 
 static uint32_t victim(void *state, const struct gm_candidates *candidates, uint32_t incoming)

@@ -12,7 +12,10 @@ struct use {
 
 struct state {
 	uint64_t tick;
-	size_t minima; /* offset of struct gm_minima: residents by count, ties by last access */
+	uint32_t
+		n_pending; /* entered since the last access: they count from the next one on, pinned as they are until then */
+	size_t pending;    /* offset of uint32_t [n_item] */
+	size_t minima;     /* offset of struct gm_minima: residents by count, ties by last access */
 	struct use use[];
 };
 
@@ -21,9 +24,19 @@ static struct gm_minima *minima_of(struct state *s)
 	return (struct gm_minima *)(void *)((char *)s + s->minima);
 }
 
+static uint32_t *pending_of(struct state *s)
+{
+	return (uint32_t *)(void *)((char *)s + s->pending);
+}
+
+static size_t pending_offset(uint32_t n_item)
+{
+	return sizeof(struct state) + n_item * sizeof(struct use);
+}
+
 static size_t minima_offset(uint32_t n_item)
 {
-	return (sizeof(struct state) + n_item * sizeof(struct use) + 63) / 64 * 64;
+	return (pending_offset(n_item) + n_item * sizeof(uint32_t) + 63) / 64 * 64;
 }
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
@@ -38,9 +51,23 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 
 	(void)arg, (void)again;
 	s->tick = 0;
+	s->n_pending = 0;
+	s->pending = pending_offset(dims->n_item);
 	s->minima = minima_offset(dims->n_item);
 	memset(s->use, 0, dims->n_item * sizeof(*s->use));
 	gm_minima_init(minima_of(s), dims->n_item);
+}
+
+static void enter_pending(struct state *s)
+{
+	const uint32_t *pending = pending_of(s);
+
+	for (uint32_t i = 0; i < s->n_pending; i++) {
+		uint32_t item = pending[i];
+
+		gm_minima_enter(minima_of(s), item, s->use[item].count, s->use[item].last);
+	}
+	s->n_pending = 0;
 }
 
 static void access_all(void *state, const struct gm_requests *requests)
@@ -48,23 +75,26 @@ static void access_all(void *state, const struct gm_requests *requests)
 	struct state *s = state;
 	struct gm_minima *minima = minima_of(s);
 	const uint64_t *key = gm_minima_keys(minima);
+	uint64_t tick = s->tick;
 
+	enter_pending(s);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 		struct use *use = &s->use[item];
 
 		use->count++;
-		use->last = ++s->tick;
+		use->last = ++tick;
 		if (key[item] != GM_MINIMA_ABSENT)
 			gm_minima_grew(minima, item, use->count, use->last);
 	}
+	s->tick = tick;
 }
 
 static void land(void *state, uint32_t item)
 {
 	struct state *s = state;
 
-	gm_minima_set(minima_of(s), item, s->use[item].count, s->use[item].last);
+	pending_of(s)[s->n_pending++] = item;
 }
 
 static void insert(void *state, uint32_t item, bool preload)
@@ -89,7 +119,7 @@ static uint32_t victim(void *state, const struct gm_candidates *candidates, uint
 
 static void forget(void *state, uint32_t item)
 {
-	gm_minima_set(minima_of(state), item, GM_MINIMA_ABSENT, 0);
+	gm_minima_leave(minima_of(state), item);
 }
 
 extern const struct gm_evict_ops gm_evict_lfu;

@@ -22,7 +22,10 @@ struct state {
 	double origin;    /* in tokens */
 	double half_life; /* in tokens */
 	uint32_t n_item;
-	size_t minima; /* offset of struct gm_minima: residents by scaled count, ties by last access */
+	uint32_t
+		n_pending; /* entered since the last access: they count from the next one on, pinned as they are until then */
+	size_t pending;    /* offset of uint32_t [n_item] */
+	size_t minima;     /* offset of struct gm_minima: residents by scaled count, ties by last access */
 	struct use use[];
 };
 
@@ -33,9 +36,19 @@ static struct gm_minima *minima_of(struct state *s)
 	return (struct gm_minima *)(void *)((char *)s + s->minima);
 }
 
+static uint32_t *pending_of(struct state *s)
+{
+	return (uint32_t *)(void *)((char *)s + s->pending);
+}
+
+static size_t pending_offset(uint32_t n_item)
+{
+	return sizeof(struct state) + n_item * sizeof(struct use);
+}
+
 static size_t minima_offset(uint32_t n_item)
 {
-	return (sizeof(struct state) + n_item * sizeof(struct use) + 63) / 64 * 64;
+	return (pending_offset(n_item) + n_item * sizeof(uint32_t) + 63) / 64 * 64;
 }
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
@@ -53,6 +66,8 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 	s->unit = 1;
 	s->half_life = arg[0];
 	s->n_item = dims->n_item;
+	s->n_pending = 0;
+	s->pending = pending_offset(dims->n_item);
 	s->minima = minima_offset(dims->n_item);
 	gm_minima_init(minima_of(s), dims->n_item);
 }
@@ -75,7 +90,7 @@ static void move_origin(struct state *s, double exponent)
 	for (uint32_t i = 0; i < s->n_item; i++) {
 		s->use[i].scaled = ldexp(s->use[i].scaled, k < 4096 ? -(int)k : -4096);
 		if (gm_minima_keys(minima)[i] != GM_MINIMA_ABSENT)
-			gm_minima_set(minima, i, key_of(&s->use[i]), s->use[i].last);
+			gm_minima_enter(minima, i, key_of(&s->use[i]), s->use[i].last);
 	}
 }
 
@@ -91,12 +106,25 @@ static void set_token(struct state *s, uint64_t token)
 	s->unit = exp2(exponent);
 }
 
+static void enter_pending(struct state *s)
+{
+	const uint32_t *pending = pending_of(s);
+
+	for (uint32_t i = 0; i < s->n_pending; i++) {
+		uint32_t item = pending[i];
+
+		gm_minima_enter(minima_of(s), item, key_of(&s->use[item]), s->use[item].last);
+	}
+	s->n_pending = 0;
+}
+
 static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct state *s = state;
 	struct gm_minima *minima = minima_of(s);
 	const uint64_t *key = gm_minima_keys(minima);
 
+	enter_pending(s);
 	if (requests->token != s->token)
 		set_token(s, requests->token);
 	for (uint32_t i = 0; i < requests->n; i++) {
@@ -114,7 +142,7 @@ static void land(void *state, uint32_t item)
 {
 	struct state *s = state;
 
-	gm_minima_set(minima_of(s), item, key_of(&s->use[item]), s->use[item].last);
+	pending_of(s)[s->n_pending++] = item;
 }
 
 static void insert(void *state, uint32_t item, bool preload)
@@ -139,7 +167,7 @@ static uint32_t victim(void *state, const struct gm_candidates *candidates, uint
 
 static void forget(void *state, uint32_t item)
 {
-	gm_minima_set(minima_of(state), item, GM_MINIMA_ABSENT, 0);
+	gm_minima_leave(minima_of(state), item);
 }
 
 extern const struct gm_evict_ops gm_evict_lfu_decay;

@@ -1,32 +1,43 @@
 /* lru: the resident whose last access is the oldest leaves first.
  *
- * The list holds residents and reserved items by last access. Every access has a tick of its own, so the order is total. An item that
- * enters was accessed in the same event (a fetch) or one shortly before, so its place is found a few steps from the newest end.
+ * The list holds residents and reserved items in order of last access. Requests that are not among them are linked too, in their place,
+ * since they may enter in this very event; those that did not are taken out before the next.
  */
 #include "policies/list.h"
 #include "policies/policy.h"
 
 struct state {
-	uint64_t tick;
 	uint32_t n_item;
-	uint32_t last_offset; /* of uint64_t last[n_item], in bytes from the state */
+	uint32_t n_waiting; /* items linked by the last access that had not entered then */
+	uint32_t waiting;   /* offset of uint32_t [n_item]: these items */
+	uint32_t entered;   /* offset of uint8_t [n_item] */
 	struct gm_node list[];
 };
 
-static uint64_t *last_access(struct state *s)
+static uint32_t *waiting_of(struct state *s)
 {
-	return (uint64_t *)(void *)((char *)s + s->last_offset);
+	return (uint32_t *)(void *)((char *)s + s->waiting);
 }
 
-static size_t list_end(uint32_t n_item)
+static uint8_t *entered_of(struct state *s)
 {
-	return sizeof(struct state) + (gm_list_bytes(n_item) + 7) / 8 * 8;
+	return (uint8_t *)s + s->entered;
+}
+
+static size_t waiting_offset(uint32_t n_item)
+{
+	return sizeof(struct state) + gm_list_bytes(n_item);
+}
+
+static size_t entered_offset(uint32_t n_item)
+{
+	return waiting_offset(n_item) + n_item * sizeof(uint32_t);
 }
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
 {
 	(void)arg;
-	return list_end(dims->n_item) + dims->n_item * sizeof(uint64_t);
+	return entered_offset(dims->n_item) + dims->n_item;
 }
 
 static void init(void *state, const struct gm_pool_dims *dims, const double *arg, bool again)
@@ -34,38 +45,62 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 	struct state *s = state;
 
 	(void)arg, (void)again;
-	s->tick = 0;
 	s->n_item = dims->n_item;
-	s->last_offset = (uint32_t)list_end(dims->n_item);
+	s->n_waiting = 0;
+	s->waiting = (uint32_t)waiting_offset(dims->n_item);
+	s->entered = (uint32_t)entered_offset(dims->n_item);
 	gm_list_init(s->list, dims->n_item);
 	for (uint32_t i = 0; i < dims->n_item; i++)
-		last_access(s)[i] = 0;
+		entered_of(s)[i] = 0;
+}
+
+static void unlink_waiting(struct state *s)
+{
+	const uint32_t *waiting = waiting_of(s);
+	const uint8_t *entered = entered_of(s);
+
+	for (uint32_t i = 0; i < s->n_waiting; i++)
+		if (!entered[waiting[i]])
+			gm_list_remove(s->list, waiting[i]);
+	s->n_waiting = 0;
 }
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct state *s = state;
-	uint64_t *last = last_access(s);
+	const uint16_t *expert = requests->expert;
+	const uint8_t *entered = entered_of(s);
+	uint32_t *waiting = waiting_of(s);
+	struct gm_node *list = s->list;
+	uint32_t end = s->n_item, first_item = requests->first_item, n = requests->n, n_waiting = 0;
 
-	for (uint32_t i = 0; i < requests->n; i++) {
-		uint32_t item = requests->first_item + requests->expert[i];
+	unlink_waiting(s);
+	uint32_t newest = list[end].older;
 
-		last[item] = ++s->tick;
-		if (gm_list_has(s->list, item)) {
-			gm_list_remove(s->list, item);
-			gm_list_add_after(s->list, s->list[s->n_item].older, item);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t item = first_item + expert[i];
+
+		waiting[n_waiting] = item;
+		n_waiting += !entered[item];
+		if (item == newest)
+			continue;
+		if (entered[item]) {
+			struct gm_node node = list[item];
+
+			list[node.older].newer = node.newer;
+			list[node.newer].older = node.older;
 		}
+		list[item] = (struct gm_node){newest, end};
+		list[newest].newer = item;
+		newest = item;
 	}
+	list[end].older = newest;
+	s->n_waiting = n_waiting;
 }
 
-static void enter(struct state *s, uint32_t item)
+static void enter(void *state, uint32_t item)
 {
-	const uint64_t *last = last_access(s);
-	uint32_t older = s->list[s->n_item].older;
-
-	while (older != s->n_item && last[older] > last[item])
-		older = s->list[older].older;
-	gm_list_add_after(s->list, older, item);
+	entered_of(state)[item] = 1;
 }
 
 static void insert(void *state, uint32_t item, bool preload)
@@ -73,13 +108,8 @@ static void insert(void *state, uint32_t item, bool preload)
 	struct state *s = state;
 
 	if (preload)
-		last_access(s)[item] = ++s->tick;
+		gm_list_add_after(s->list, s->list[s->n_item].older, item);
 	enter(s, item);
-}
-
-static void reserve(void *state, uint32_t item)
-{
-	enter(state, item);
 }
 
 static void land(void *state, uint32_t item)
@@ -89,7 +119,7 @@ static void land(void *state, uint32_t item)
 
 static uint32_t victim(void *state, const struct gm_candidates *candidates, uint32_t incoming)
 {
-	struct state *s = state;
+	const struct state *s = state;
 	uint32_t item = s->list[s->n_item].newer;
 
 	(void)incoming;
@@ -103,6 +133,7 @@ static void forget(void *state, uint32_t item)
 	struct state *s = state;
 
 	gm_list_remove(s->list, item);
+	entered_of(s)[item] = 0;
 }
 
 extern const struct gm_evict_ops gm_evict_lru;
@@ -112,7 +143,7 @@ const struct gm_evict_ops gm_evict_lru = {
 	.init = init,
 	.access = access_all,
 	.insert = insert,
-	.reserve = reserve,
+	.reserve = enter,
 	.land = land,
 	.victim = victim,
 	.forget = forget,

@@ -47,19 +47,24 @@ static inline void gm_minima_make_stale(struct gm_minima *m, uint32_t group)
 	}
 }
 
-/* A key grew (or its tie did). */
+static inline uint32_t *gm_minima_leasts(struct gm_minima *m)
+{
+	return (uint32_t *)(void *)((char *)m + m->least);
+}
+
+/* The key of an item in the pool grew, or its tie did. */
 static inline void gm_minima_grew(struct gm_minima *m, uint32_t item, uint64_t key, uint64_t tie)
 {
 	uint32_t group = item / GM_MINIMA_GROUP;
 
 	gm_minima_keys(m)[item] = key;
 	gm_minima_ties(m)[item] = tie;
-	if (((const uint32_t *)(const void *)((const char *)m + m->least))[group] == item)
+	if (gm_minima_leasts(m)[group] == item)
 		gm_minima_make_stale(m, group);
 }
 
-/* A key shrank. */
-static inline void gm_minima_shrank(struct gm_minima *m, uint32_t item, uint64_t key, uint64_t tie)
+/* An item enters the pool, or its key shrank. */
+static inline void gm_minima_enter(struct gm_minima *m, uint32_t item, uint64_t key, uint64_t tie)
 {
 	uint32_t group = item / GM_MINIMA_GROUP;
 	uint64_t *least_key = (uint64_t *)(void *)((char *)m + m->least_key);
@@ -70,16 +75,17 @@ static inline void gm_minima_shrank(struct gm_minima *m, uint32_t item, uint64_t
 	if (key < least_key[group] || (key == least_key[group] && tie < least_tie[group])) {
 		least_key[group] = key;
 		least_tie[group] = tie;
-		((uint32_t *)(void *)((char *)m + m->least))[group] = item;
+		gm_minima_leasts(m)[group] = item;
 	}
 }
 
-/* Any change: an item enters, leaves (GM_MINIMA_ABSENT) or shrinks. */
-static inline void gm_minima_set(struct gm_minima *m, uint32_t item, uint64_t key, uint64_t tie)
+static inline void gm_minima_leave(struct gm_minima *m, uint32_t item)
 {
-	gm_minima_keys(m)[item] = key;
-	gm_minima_ties(m)[item] = tie;
-	gm_minima_make_stale(m, item / GM_MINIMA_GROUP);
+	uint32_t group = item / GM_MINIMA_GROUP;
+
+	gm_minima_keys(m)[item] = GM_MINIMA_ABSENT;
+	if (gm_minima_leasts(m)[group] == item)
+		gm_minima_make_stale(m, group);
 }
 
 /* The candidate with the smallest key, then the smallest tie (ties must be unique among items of equal key); GM_NO_ITEM if there is none. */

@@ -21,11 +21,13 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 	s->next_use = gm_alloc(n_expert, sizeof(*s->next_use), err);
 	s->work = gm_alloc(n_expert, sizeof(*s->work), err);
 	s->queued = gm_alloc(n_expert, sizeof(*s->queued), err);
+	s->missed = gm_alloc(n_expert, sizeof(*s->missed), err);
 	s->position = gm_alloc(top_k, sizeof(*s->position), err);
 	s->logit = gm_alloc(top_k, sizeof(*s->logit), err);
 	s->row_class = gm_alloc(top_k, sizeof(*s->row_class), err);
 	if (!s->stamp_of || !s->request_of || !s->expert || !s->class || !s->flags || !s->row_of || !s->no_row ||
-	    !s->identity || !s->next_use || !s->work || !s->queued || !s->position || !s->logit || !s->row_class) {
+	    !s->identity || !s->next_use || !s->work || !s->queued || !s->missed || !s->position || !s->logit ||
+	    !s->row_class) {
 		gm_scratch_free(s);
 		return NULL;
 	}
@@ -49,6 +51,7 @@ void gm_scratch_free(struct gm_scratch *s)
 	free(s->next_use);
 	free(s->work);
 	free(s->queued);
+	free(s->missed);
 	free(s->request);
 	free(s->action);
 	free(s->substitute);
