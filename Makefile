@@ -87,7 +87,7 @@ $(BUILD)/deps.done: scripts/deps.sh
 # --- what a developer types ---
 
 bench: $(BENCHES) $(BINARIES) ## measure speed
-	@set -e; for b in $(BENCHES); do echo "== $$b"; $$b; done
+	@CC="$(CC)" BUILD=$(BUILD) sh scripts/bench.sh
 
 soak: $(SOAKS) $(BINARIES) ## long checks
 	@set -e; for s in $(SOAKS); do echo "== $$s"; $$s; done

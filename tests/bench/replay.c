@@ -2,8 +2,9 @@
  *
  *	build/bench/replay TRACE [--once] [--only NAME]
  *
- * A lookup is one pick: rows * top_k. Decoding is measured apart from replaying. Each line is the best of a few rounds (--once: one round,
- * for counting instructions). scripts/bench.sh makes the trace, runs this plainly and under callgrind, and prints the table.
+ * A lookup is one pick of one configuration. Decoding is measured apart from replaying. A line is name, number of units, unit, ns a unit, the
+ * best of three rounds (--once: one round, for counting instructions). scripts/bench.sh makes the trace, runs this plainly and under
+ * callgrind, and prints the table.
  */
 #include "base/progress.h"
 #include "policies/table.h"
@@ -60,7 +61,7 @@ struct run {
 	size_t n;
 	struct gm_plan plan[MAX_POINT];
 	struct gm_replay *replay[MAX_POINT];
-	double decode_s, replay_s;
+	double replay_s;
 	uint64_t lookups;
 };
 
@@ -86,7 +87,6 @@ static unsigned prepare(struct run *run, const struct scenario *s)
 	set(run, GM_OPTION_MISS, s->miss);
 	set(run, GM_OPTION_ADMIT, s->admit);
 	set(run, GM_OPTION_HW, s->hw);
-	set(run, GM_OPTION_HEAD_ONLY, NULL);
 	if (gm_grid_option(run->grid, GM_OPTION_HEAD_ONLY, NULL, &err) < 0)
 		die(&err);
 	if (gm_grid_expand(run->grid, &run->settings, &run->n, &err) < 0)
@@ -117,13 +117,12 @@ static void replay_all(struct run *run, unsigned flags)
 	const struct gm_model *model = gm_trace_model(run->trace);
 	struct gm_error err = {0};
 	const struct gm_window *window;
-	double before = gm_clock_s();
 	struct gm_windows *windows = gm_windows_new(run->trace, GM_PREFILL_TOKEN, flags, &err);
 	int status;
 
 	if (!windows)
 		die(&err);
-	run->replay_s = run->decode_s = 0;
+	run->replay_s = 0;
 	run->lookups = 0;
 	start(run, windows);
 	while ((status = gm_windows_next(windows, &window, &err)) > 0) {
@@ -134,9 +133,7 @@ static void replay_all(struct run *run, unsigned flags)
 			if (gm_replay_window(run->replay[i], windows, window, &err) < 0)
 				die(&err);
 		CALLGRIND_TOGGLE_COLLECT;
-		run->decode_s += decoded - before;
-		before = gm_clock_s();
-		run->replay_s += before - decoded;
+		run->replay_s += gm_clock_s() - decoded;
 		run->lookups += (uint64_t)window->n_token * model->n_layer * model->top_k * run->n;
 	}
 	if (status < 0)
@@ -151,8 +148,8 @@ static void bench(struct gm_trace *trace, const struct scenario *s, int rounds)
 	const struct gm_model *model = gm_trace_model(trace);
 	struct gm_error err = {0};
 	struct run run = {.trace = trace};
-	double best = 0, decode = 0;
 	unsigned flags;
+	double best = 0;
 
 	run.scratch = gm_scratch_new(model->n_expert, model->top_k, &err);
 	if (!run.scratch)
@@ -162,11 +159,9 @@ static void bench(struct gm_trace *trace, const struct scenario *s, int rounds)
 		CALLGRIND_ZERO_STATS;
 		replay_all(&run, flags);
 		best = i == 0 || run.replay_s < best ? run.replay_s : best;
-		decode = i == 0 || run.decode_s < decode ? run.decode_s : decode;
 	}
 	CALLGRIND_DUMP_STATS_AT(s->name);
-	printf("%-34s %12llu lookups %9.2f ns/lookup %9.2f us/token decoded\n", s->name, (unsigned long long)run.lookups,
-	       best * 1e9 / (double)run.lookups, decode * 1e6 / (double)gm_trace_n_token(trace));
+	printf("%s\t%llu\tlookup\t%.4f\n", s->name, (unsigned long long)run.lookups, best * 1e9 / (double)run.lookups);
 	fflush(stdout);
 	for (size_t i = 0; i < run.n; i++)
 		gm_plan_free(&run.plan[i]);
@@ -196,8 +191,8 @@ static void bench_decode(struct gm_trace *trace, const char *name, unsigned want
 		best = i == 0 || before < best ? before : best;
 	}
 	CALLGRIND_DUMP_STATS_AT(name);
-	printf("%-34s %12llu tokens  %9.2f us/token\n", name, (unsigned long long)gm_trace_n_token(trace),
-	       best * 1e6 / (double)gm_trace_n_token(trace));
+	printf("%s\t%llu\ttoken\t%.2f\n", name, (unsigned long long)gm_trace_n_token(trace),
+	       best * 1e9 / (double)gm_trace_n_token(trace));
 	gm_block_free(&block);
 }
 
@@ -223,11 +218,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < N_SCENARIO; i++)
 		if (!only || strstr(scenarios[i].name, only))
 			bench(trace, &scenarios[i], rounds);
-	if (!only || strstr("decode", only)) {
+	if (!only || strcmp(only, "decode of the head") == 0)
 		bench_decode(trace, "decode of the head", GM_WANT_HEAD, rounds);
-		if (gm_trace_tail(trace) != GM_TAIL_NONE)
-			bench_decode(trace, "decode of head and tail", GM_WANT_TAIL, rounds);
-	}
+	if (gm_trace_tail(trace) != GM_TAIL_NONE && (!only || strcmp(only, "decode of head and tail") == 0))
+		bench_decode(trace, "decode of head and tail", GM_WANT_TAIL, rounds);
 	gm_trace_close(trace);
 	return 0;
 }
