@@ -1,0 +1,419 @@
+/* `record-traces`: router logits of a model that llama.cpp runs, into a `.gmt` trace. */
+#include "base/number.h"
+#include "base/options.h"
+#include "recorder/record.h"
+#include "traces/commands.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	MODEL = 1,
+	FILE_,
+	PROMPTS,
+	OUT,
+	LABEL,
+	SPECIAL,
+	MODE,
+	N_GENERATE,
+	TEMPERATURE,
+	SEED,
+	CTX,
+	UBATCH,
+	THREADS,
+	NGL,
+	CPU_MOE,
+	N_CPU_MOE,
+	OVERRIDE,
+	FLASH,
+	NO_REPACK,
+	HEAD,
+	TAIL,
+	LAYERS,
+	MAX_TOKENS,
+	VERIFY,
+	LIST,
+	VERBOSE,
+	QUIET
+};
+
+struct state {
+	const char *model, *label;
+	bool list, verbose;
+	struct gm_texts texts;
+	struct gm_hook_options hook;
+	bool has_defaults; /* hook was filled with them */
+	struct gm_record_options record;
+};
+
+static const struct gm_option options[] = {
+	{MODEL, 'm', "model", "FILE", "the model, a GGUF (of a split one the first file)"},
+	{OUT, 'o', "out", "TRACE", "the trace to write; - for standard output"},
+	{FILE_, 'f', "file", "FILE", "a text to record, - for standard input; may be repeated"},
+	{PROMPTS, 0, "prompts", "FILE",
+	 "texts to record, a JSON object a line:\n{\"text\": ..., \"label\": ..., \"id\": ...}"},
+	{LABEL, 0, "label", "TEXT", "label (a topic, say) of the --file texts that follow"},
+	{SPECIAL, 0, "special", NULL, "names of control tokens in the texts stand for these tokens"},
+	{MODE, 0, "mode", "score|generate", "run the texts as they are (default), or let the model go on after them"},
+	{N_GENERATE, 'n', "n-predict", "N", "generate: tokens after each text (default 128)"},
+	{TEMPERATURE, 0, "temperature", "T", "generate: draw from softmax(logits / T); 0: the likeliest (default)"},
+	{SEED, 0, "seed", "N", "generate: seed of the draws (default 1)"},
+	{CTX, 'c', "ctx", "N",
+	 "tokens of a sequence (default: the model's, at most 4096);\na longer text becomes several sequences"},
+	{UBATCH, 0, "ubatch", "N", "tokens of a forward pass (default 512)"},
+	{THREADS, 't', "threads", "N", "CPU threads (default: one a core)"},
+	{NGL, 0, "n-gpu-layers", "N", "layers on the GPU, also -ngl (default: all)"},
+	{CPU_MOE, 0, "cpu-moe", NULL, "keep all experts in host memory"},
+	{N_CPU_MOE, 0, "n-cpu-moe", "N", "keep those of the first N layers there"},
+	{OVERRIDE, 0, "override-tensor", "RULES", "REGEX=BUFFER,...: where tensors lie, also -ot"},
+	{FLASH, 0, "flash-attention", "auto|on|off",
+	 "auto: llama.cpp's choice on a GPU, off on the CPU, where it makes\n"
+	 "logits depend on the size of the pass"},
+	{NO_REPACK, 0, "no-repack", NULL, "plain weights on the CPU: slower, bit-equal to other backends'"},
+	{HEAD, 0, "head", "M", "ranked experts kept in exact float32 a row (default 32, or all if fewer)"},
+	{TAIL, 0, "tail", "f32|f16|none", "how the other logits are kept (default f16)"},
+	{LAYERS, 0, "layers", "LIST", "MoE layers to record, from 0: 0,4..7 (default all)"},
+	{MAX_TOKENS, 0, "max-tokens", "N", "end after so many"},
+	{VERIFY, 0, "verify", NULL, "recompute the model's selection and gate weights from the logits\nand compare"},
+	{LIST, 0, "list-tensors", NULL, "show what this model's router offers, and end"},
+	{VERBOSE, 'v', "verbose", NULL, "llama.cpp's own messages"},
+	{QUIET, 'q', "quiet", NULL, "no progress, no notes"},
+	{0, 0, NULL, NULL, NULL},
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+	interrupted = 1;
+	signal(signal_number, SIG_DFL); /* a second one ends the program at once */
+}
+
+static bool is_interrupted(void *user)
+{
+	(void)user;
+	return interrupted;
+}
+
+static void print_note(void *user, const char *text)
+{
+	(void)user;
+	fprintf(stderr, "record-traces: %s\n", text);
+}
+
+static void print_log(void *user, enum gm_hook_log level, const char *text)
+{
+	(void)user;
+	(void)level;
+	fputs(text, stderr);
+}
+
+static int take_u32(const char *value, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct gm_error *err)
+{
+	uint64_t number;
+
+	GM_TRY(gm_parse_u64(value, name, min, max, &number, err));
+	*out = (uint32_t)number;
+	return 0;
+}
+
+static int take_mode(struct state *s, const char *value, struct gm_error *err)
+{
+	s->record.generate = strcmp(value, "generate") == 0;
+	if (!s->record.generate && strcmp(value, "score") != 0)
+		return gm_fail(err, GM_ERR_USAGE, "unknown mode: --mode %.40s: score or generate", value);
+	return 0;
+}
+
+static int take_flash(struct state *s, const char *value, struct gm_error *err)
+{
+	static const char *const names[] = {[GM_FLASH_AUTO] = "auto", [GM_FLASH_OFF] = "off", [GM_FLASH_ON] = "on"};
+
+	for (int i = GM_FLASH_AUTO; i <= GM_FLASH_ON; i++)
+		if (strcmp(value, names[i]) == 0) {
+			s->hook.flash = (enum gm_hook_flash)i;
+			return 0;
+		}
+	return gm_fail(err, GM_ERR_USAGE, "unknown: --flash-attention %.40s: auto, on or off", value);
+}
+
+static int take_temperature(struct state *s, const char *value, struct gm_error *err)
+{
+	GM_TRY(gm_parse_double(value, "--temperature", &s->record.temperature, err));
+	if (s->record.temperature < 0)
+		return gm_fail(err, GM_ERR_USAGE, "--temperature %.40s: must be 0 or more", value);
+	return 0;
+}
+
+static void set_defaults(struct state *s)
+{
+	if (s->has_defaults)
+		return;
+	s->has_defaults = true;
+	s->hook = gm_hook_default_options();
+	s->record.tail = GM_TAIL_F16;
+	s->record.n_generate = 128;
+	s->record.seed = 1;
+}
+
+static int take_hook_option(int id, const char *value, struct gm_hook_options *hook, struct gm_error *err)
+{
+	uint32_t layers;
+
+	switch (id) {
+	case CTX:
+		return take_u32(value, "--ctx", 1, INT32_MAX / 2, &hook->n_ctx, err);
+	case UBATCH:
+		return take_u32(value, "--ubatch", 1, 16384, &hook->n_ubatch, err);
+	case THREADS:
+		return take_u32(value, "--threads", 1, 1024, &hook->n_thread, err);
+	case NGL:
+		GM_TRY(take_u32(value, "--n-gpu-layers", 0, INT32_MAX, &layers, err));
+		hook->n_gpu_layers = (int)layers;
+		return 0;
+	case CPU_MOE:
+		hook->cpu_moe = true;
+		return 0;
+	case N_CPU_MOE:
+		return take_u32(value, "--n-cpu-moe", 0, GM_MAX_LAYER, &hook->n_cpu_moe, err);
+	case OVERRIDE:
+		hook->override_tensor = value;
+		return 0;
+	default: /* NO_REPACK */
+		hook->extra_bufts = false;
+		return 0;
+	}
+}
+
+static int take_record_option(int id, const char *value, struct state *s, struct gm_error *err)
+{
+	switch (id) {
+	case SPECIAL:
+		s->record.special = true;
+		return 0;
+	case MODE:
+		return take_mode(s, value, err);
+	case N_GENERATE:
+		return take_u32(value, "--n-predict", 1, INT32_MAX / 2, &s->record.n_generate, err);
+	case TEMPERATURE:
+		return take_temperature(s, value, err);
+	case SEED:
+		return gm_parse_u64(value, "--seed", 0, UINT64_MAX, &s->record.seed, err);
+	case HEAD:
+		return take_u32(value, "--head", 1, GM_MAX_EXPERT, &s->record.n_head, err);
+	case TAIL:
+		return gm_parse_tail(value, &s->record.tail, err);
+	case LAYERS:
+		s->record.layers = value;
+		return 0;
+	case MAX_TOKENS:
+		return gm_parse_u64(value, "--max-tokens", 1, UINT64_MAX, &s->record.max_tokens, err);
+	default: /* VERIFY */
+		s->record.verify = true;
+		return 0;
+	}
+}
+
+static int take_option(int id, const char *value, void *state, struct gm_error *err)
+{
+	struct state *s = state;
+
+	set_defaults(s);
+	switch (id) {
+	case MODEL:
+		s->model = value;
+		return 0;
+	case OUT:
+		s->record.output = value;
+		return 0;
+	case FILE_:
+		return gm_texts_add_file(&s->texts, value, s->label, err);
+	case PROMPTS:
+		return gm_texts_add_prompts(&s->texts, value, err);
+	case LABEL:
+		s->label = value;
+		return 0;
+	case FLASH:
+		return take_flash(s, value, err);
+	case LIST:
+		s->list = true;
+		return 0;
+	case VERBOSE:
+		s->verbose = true;
+		return 0;
+	case QUIET:
+		s->record.quiet = true;
+		return 0;
+	case CTX:
+	case UBATCH:
+	case THREADS:
+	case NGL:
+	case CPU_MOE:
+	case N_CPU_MOE:
+	case OVERRIDE:
+	case NO_REPACK:
+		return take_hook_option(id, value, &s->hook, err);
+	default:
+		return take_record_option(id, value, s, err);
+	}
+}
+
+static void print_model(const struct gm_hook *hook)
+{
+	const struct gm_model *m = gm_hook_model(hook);
+	const struct gm_hook_info *info = gm_hook_info(hook);
+	char library[4096], size[GM_NUMBER_TEXT];
+
+	fprintf(stderr, "%s", gm_hook_describe_library(library, sizeof(library), false));
+	fprintf(stderr, "%s: %s, %u of %u layers with %u experts, top %u, %s%s%s; an expert %s (%s)\n", m->name,
+		info->description, m->n_layer, info->n_model_layer, m->n_expert, m->top_k,
+		m->gating == GM_GATING_SIGMOID ? "sigmoid" : "softmax", m->bias ? " with selection bias" : "",
+		m->n_group > 1 ? ", in groups" : "", gm_format_bytes(m->expert_bytes[0], size), info->expert_type);
+	fprintf(stderr, "context %u, %u tokens a pass, %u threads, flash attention %s\n", info->n_ctx, info->n_ubatch,
+		info->n_thread, info->flash ? "on" : "off");
+}
+
+static void print_result(const struct state *s, const struct gm_record_result *r)
+{
+	char size[GM_NUMBER_TEXT];
+
+	fprintf(stderr,
+		"%s: %" PRIu64 " tokens in %" PRIu64 " sequences and %" PRIu64 " passes, %s, %.1f s (%.0f tokens/s)",
+		s->record.output, r->n_token, r->n_sequence, r->n_pass, gm_format_bytes(r->bytes, size), r->seconds,
+		r->seconds > 0 ? (double)r->n_token / r->seconds : 0.0);
+	if (r->n_scored > 0)
+		fprintf(stderr, ", perplexity %.4f", exp(r->nll / (double)r->n_scored));
+	fputc('\n', stderr);
+}
+
+static int judge(const struct gm_check_result *check, bool quiet)
+{
+	bool good = check->n_mismatch == 0 && check->n_weight_mismatch == 0;
+
+	if (!quiet || !good)
+		fprintf(stderr,
+			"verify: %" PRIu64 " rows, %" PRIu64 " picks: %" PRIu64 " mismatches, %" PRIu64 " ties; %" PRIu64
+			" weights off, the largest difference %.1e\n",
+			check->n_row, check->n_pick, check->n_mismatch, check->n_tie, check->n_weight_mismatch,
+			check->weight_error);
+	if (!good)
+		fprintf(stderr, "record-traces: verification failed: %s\n", check->first);
+	return good ? 0 : GM_PARTLY_DONE;
+}
+
+static int record(struct state *s, struct gm_hook *hook, struct gm_error *err)
+{
+	struct gm_record_result result;
+	int status;
+
+	if (!s->record.quiet) {
+		print_model(hook);
+		s->record.note = print_note;
+	}
+	s->record.stopped = is_interrupted;
+	signal(SIGINT, on_interrupt);
+	signal(SIGTERM, on_interrupt);
+	status = gm_record(hook, &s->texts, &s->record, &result, err);
+	if (status < 0) {
+		if (result.n_token > 0 && !s->record.quiet)
+			fprintf(stderr, "record-traces: %" PRIu64 " tokens were recorded before it failed\n",
+				result.n_token);
+		return status;
+	}
+	if (!s->record.quiet)
+		print_result(s, &result);
+	if (s->record.verify)
+		status = judge(&result.check, s->record.quiet);
+	if (result.stopped) {
+		fprintf(stderr, "record-traces: interrupted: the trace ends after %" PRIu64 " tokens\n", result.n_token);
+		status = GM_PARTLY_DONE;
+	}
+	return status;
+}
+
+static int check_usage(const struct state *s, struct gm_error *err)
+{
+	if (!s->model)
+		return gm_fail(err, GM_ERR_USAGE, "no model: --model FILE.gguf");
+	if (s->list)
+		return 0;
+	if (!s->record.output)
+		return gm_fail(err, GM_ERR_USAGE, "no output: --out FILE: the trace to write");
+	if (s->texts.n == 0)
+		return gm_fail(err, GM_ERR_USAGE, "no text: --file FILE or --prompts FILE.jsonl");
+	return 0;
+}
+
+static int run(int n_operand, char **operand, void *state, struct gm_error *err)
+{
+	struct state *s = state;
+	struct gm_hook *hook;
+	int status = 0;
+
+	set_defaults(s);
+	for (int i = 0; i < n_operand; i++)
+		GM_TRY(gm_texts_add_file(&s->texts, operand[i], s->label, err));
+	GM_TRY(check_usage(s, err));
+	s->hook.list_tensors = s->list ? stdout : NULL;
+	s->hook.log = s->verbose ? print_log : NULL;
+	s->hook.log_level = GM_HOOK_LOG_INFO;
+	hook = gm_hook_open(s->model, &s->hook, err);
+	if (!hook)
+		return err->code;
+	if (!s->list)
+		status = record(s, hook, err);
+	gm_hook_close(hook);
+	return status;
+}
+
+static void release(void *state)
+{
+	gm_texts_free(&((struct state *)state)->texts);
+}
+
+/* llama.cpp's short names of more than one letter. */
+static void replace_short_names(int argc, char **argv)
+{
+	static char n_gpu_layers[] = "--n-gpu-layers", override[] = "--override-tensor";
+
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+		if (strcmp(argv[i], "-ngl") == 0)
+			argv[i] = n_gpu_layers;
+		else if (strcmp(argv[i], "-ot") == 0)
+			argv[i] = override;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct gm_option *const tables[] = {options};
+	static const struct gm_command command = {
+		.usage = "-m MODEL.gguf -o TRACE.gmt [options] [-f] TEXT...",
+		.help = "Run texts through a Mixture-of-Experts model with llama.cpp, and record the router's logits of "
+			"every token\n"
+			"and layer. The model's outputs are the same with and without recording.",
+		.example = "record-traces -m Qwen3-30B-A3B-Q4_K_M.gguf --cpu-moe --prompts prompts.jsonl -o qwen3.gmt "
+			   "--verify",
+		.options = tables,
+		.n_table = 1,
+		.max_operand = -1,
+		.run = run,
+		.option = take_option,
+		.state_bytes = sizeof(struct state),
+		.release = release,
+	};
+	const struct gm_program program = {
+		.name = "record-traces",
+		.help = "record router logits from a running forward pass",
+		.commands = &command,
+		.n_command = 1,
+		.detail = gm_hook_library_version(),
+	};
+
+	replace_short_names(argc, argv);
+	return gm_program_main(&program, argc, argv);
+}

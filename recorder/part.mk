@@ -1,0 +1,60 @@
+# What needs llama.cpp: record-traces and its tests. The main Makefile includes this file at its end.
+#
+# `make llama` fetches llama.cpp into LLAMA_DEPS (scripts/llama.sh: LLAMA_DIR=TREE takes yours, LLAMA_VARIANT=cuda NVIDIA's build). Until
+# then these programs are left out, and nothing here touches the network.
+LLAMA_DEPS ?= build/deps
+
+llama: ## fetch llama.cpp for record-traces (LLAMA_DIR=TREE: use yours; LLAMA_VARIANT=cuda)
+	@LLAMA_DIR="$(LLAMA_DIR)" LLAMA_VARIANT="$(LLAMA_VARIANT)" sh scripts/llama.sh $(LLAMA_DEPS)
+
+test-llama: llama ## the tests that need llama.cpp
+	@$(MAKE) --no-print-directory run-llama-tests
+
+.PHONY: llama test-llama run-llama-tests bench-llama
+
+include $(wildcard $(LLAMA_DEPS)/llama/llama.mk)
+
+ifdef LLAMA_LIBS
+
+RECORDER_SOURCES := $(filter-out recorder/main.c,$(wildcard recorder/*.c))
+RECORDER_OBJECTS := $(call object,$(RECORDER_SOURCES))
+FIXTURE_OBJECTS  := $(call object,tests/fixtures/gguf.c tests/fixtures/tables.c tests/fixtures/pad.c)
+LLAMA_TESTS      := $(patsubst tests/llama/%.c,$(BUILD)/tests/llama/%,$(wildcard tests/llama/test_*.c))
+FIXTURE_PROGRAMS := $(BUILD)/tests/mkfixture $(BUILD)/tests/padmodel
+
+# Only these see llama.cpp's headers, as system headers: its code is not ours to warn about.
+$(call object,$(wildcard recorder/hook*.c)) $(FIXTURE_OBJECTS): CPPFLAGS += $(LLAMA_CPPFLAGS)
+
+ifneq ($(wildcard recorder/main.c),)
+BINARIES += $(BUILD)/bin/record-traces
+all: $(BUILD)/bin/record-traces
+$(BUILD)/bin/record-traces: $(BUILD)/obj/recorder/main.o $(RECORDER_OBJECTS) $(LIBRARY)
+	$(link) $(LLAMA_LIBS) -lpthread $(LDLIBS)
+endif
+
+$(LLAMA_TESTS): $(BUILD)/tests/llama/%: $(BUILD)/obj/tests/llama/%.o $(BUILD)/obj/tests/llama/support.o $(RECORDER_OBJECTS) \
+		$(FIXTURE_OBJECTS) $(LIBRARY)
+	$(link) $(LLAMA_LIBS) -lcmocka -lpthread $(LDLIBS)
+
+$(FIXTURE_PROGRAMS): $(BUILD)/tests/%: $(BUILD)/obj/tests/fixtures/%.o $(FIXTURE_OBJECTS) $(LIBRARY)
+	$(link) $(LLAMA_GGML_LIBS) $(LDLIBS)
+
+$(BUILD)/tests/llama/bench_record: $(BUILD)/obj/tests/llama/bench_record.o $(RECORDER_OBJECTS) $(LIBRARY)
+	$(link) $(LLAMA_LIBS) -lpthread $(LDLIBS)
+
+# Overhead of recording on tinymoe, and with experts of a real model's size (2.4 GB, made in the build folder).
+bench-llama: $(BUILD)/tests/llama/bench_record $(BUILD)/tests/padmodel
+	$< tests/tinymoe/tinymoe-F16.gguf
+	$(BUILD)/tests/padmodel tests/tinymoe/tinymoe-F16.gguf $(BUILD)/tinymoe-4096.gguf 4096
+	$< $(BUILD)/tinymoe-4096.gguf 512 7
+	@rm -f $(BUILD)/tinymoe-4096.gguf
+
+run-llama-tests: $(LLAMA_TESTS) $(FIXTURE_PROGRAMS) $(filter %/record-traces,$(BINARIES))
+	@set -e; for t in $(LLAMA_TESTS); do echo "== $$t"; GM_BUILD=$(abspath $(BUILD)) $$t; done
+
+else
+
+run-llama-tests:
+	@echo "llama.cpp is not there: make llama" >&2; exit 1
+
+endif

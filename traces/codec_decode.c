@@ -1,0 +1,587 @@
+/* A block's payload to rows. The loops over planes work on runs of a constant length, which the compiler turns into vector code. */
+#include "traces/codec.h"
+
+#include "base/hash.h"
+
+#include <stdlib.h>
+#include <zstd.h>
+
+#define RUN 64u /* values a vectorised loop takes at a time */
+
+struct decoder {
+	struct gm_codec *codec;
+	const struct gm_directory *directory;
+	const uint8_t *payload;
+	struct gm_block *block;
+	uint32_t n_row;
+	const uint8_t *plane[8]; /* of the column at hand */
+	struct gm_error *err;
+};
+
+/* --- parts --- */
+
+/* One part checked and, where it is compressed, unpacked into scratch. */
+static int open_part(struct decoder *d, uint32_t column, uint32_t part, struct gm_buffer *scratch, const uint8_t **out)
+{
+	const struct gm_part *p = &d->directory->part[gm_column_slot(column) + (int)part];
+	const uint8_t *stored = d->payload + p->offset;
+
+	if (gm_hash(stored, p->stored) != p->hash)
+		return gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: the checksum does not match: damaged",
+			       gm_column_name(column), part);
+	if (p->encoding == GM_ENCODING_RAW) {
+		*out = stored;
+		return GM_OK;
+	}
+	struct gm_codec *codec = d->codec;
+	if (!codec->decompress)
+		codec->decompress = ZSTD_createDCtx();
+	if (!codec->decompress)
+		return gm_fail(d->err, GM_ERR_MEMORY, "out of memory: zstd context");
+	GM_TRY(gm_buffer_reserve(scratch, p->raw, d->err));
+	size_t n = ZSTD_decompressDCtx(codec->decompress, scratch->data, p->raw, stored, p->stored);
+	if (n != p->raw)
+		return gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: does not unpack to %u bytes: %s",
+			       gm_column_name(column), part, p->raw,
+			       ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is shorter");
+	*out = scratch->data;
+	return GM_OK;
+}
+
+/* All parts of a column into d->plane. */
+static int open_planes(struct decoder *d, uint32_t column)
+{
+	uint32_t n_part = gm_column_parts(&d->codec->geometry, column);
+
+	for (uint32_t part = 0; part < n_part; part++)
+		GM_TRY(open_part(d, column, part, &d->codec->plane[part], &d->plane[part]));
+	return GM_OK;
+}
+
+/* --- joining planes: n values from planes of n bytes --- */
+
+static void join_16_run(uint16_t *restrict out, const uint8_t *restrict low, const uint8_t *restrict high)
+{
+	for (uint32_t i = 0; i < RUN; i++)
+		out[i] = (uint16_t)(low[i] | high[i] << 8);
+}
+
+static void join_16(uint16_t *out, const uint8_t *low, const uint8_t *high, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + RUN <= n; i += RUN)
+		join_16_run(out + i, low + i, high + i);
+	for (; i < n; i++)
+		out[i] = (uint16_t)(low[i] | high[i] << 8);
+}
+
+static uint32_t join_one_32(const uint8_t *const plane[4], size_t i)
+{
+	return plane[0][i] | (uint32_t)plane[1][i] << 8 | (uint32_t)plane[2][i] << 16 | (uint32_t)plane[3][i] << 24;
+}
+
+static void join_32_run(uint32_t *restrict out, const uint8_t *restrict a, const uint8_t *restrict b,
+			const uint8_t *restrict c, const uint8_t *restrict d)
+{
+	for (uint32_t i = 0; i < RUN; i++)
+		out[i] = a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
+}
+
+/* Values first ... first + n - 1 of a column. */
+static void join_32(uint32_t *out, const uint8_t *const plane[4], size_t first, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + RUN <= n; i += RUN)
+		join_32_run(out + i, plane[0] + first + i, plane[1] + first + i, plane[2] + first + i,
+			    plane[3] + first + i);
+	for (; i < n; i++)
+		out[i] = join_one_32(plane, first + i);
+}
+
+static void join_f64(double *out, const uint8_t *const plane[8], size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t bits = join_one_32(plane, i) | (uint64_t)join_one_32(plane + 4, i) << 32;
+		memcpy(&out[i], &bits, sizeof(bits));
+	}
+}
+
+/* --- token columns --- */
+
+static int read_token_column(struct decoder *d, uint32_t column, void *out, bool deltas)
+{
+	uint32_t n = d->directory->n_token, previous = 0;
+	const uint8_t *planes;
+
+	GM_TRY(open_part(d, column, 0, &d->codec->plane[0], &planes));
+	const uint8_t *const plane[4] = {planes, planes + n, planes + 2 * (size_t)n, planes + 3 * (size_t)n};
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t value = join_one_32(plane, i) + previous;
+		memcpy((uint8_t *)out + 4 * (size_t)i, &value, sizeof(value));
+		if (deltas)
+			previous = value;
+	}
+	return GM_OK;
+}
+
+static int read_tokens(struct decoder *d)
+{
+	struct gm_block *b = d->block;
+
+	GM_TRY(read_token_column(d, GM_COLUMN_TOKEN, b->token, false));
+	GM_TRY(read_token_column(d, GM_COLUMN_SEQUENCE, b->sequence, true));
+	GM_TRY(read_token_column(d, GM_COLUMN_POSITION, b->position, true));
+	GM_TRY(read_token_column(d, GM_COLUMN_PASS, b->pass, true));
+	for (uint32_t i = 1; i < b->n_token; i++) {
+		if (b->sequence[i] < b->sequence[i - 1])
+			return gm_fail(d->err, GM_ERR_FORMAT, "token %u of the block: sequence %u after %u: must not fall",
+				       i, b->sequence[i], b->sequence[i - 1]);
+		if (b->pass[i] < b->pass[i - 1] || (b->pass[i] == b->pass[i - 1] && b->sequence[i] != b->sequence[i - 1]))
+			return gm_fail(d->err, GM_ERR_FORMAT,
+				       "token %u of the block: pass %u after %u: must not fall, nor span two sequences", i,
+				       b->pass[i], b->pass[i - 1]);
+	}
+	if (b->logprob && d->directory->part[GM_SLOT_LOGPROB].there)
+		return read_token_column(d, GM_COLUMN_LOGPROB, b->logprob, false);
+	const uint32_t quiet_nan = 0x7fc00000u;
+	for (uint32_t i = 0; b->logprob && i < b->n_token; i++)
+		memcpy(&b->logprob[i], &quiet_nan, sizeof(quiet_nan));
+	return GM_OK;
+}
+
+static int read_present(struct decoder *d)
+{
+	const struct gm_geometry *g = &d->codec->geometry;
+	uint32_t n_token = d->directory->n_token, n_row = 0;
+	const uint8_t *bits;
+	size_t bit = 0;
+
+	GM_TRY(open_part(d, GM_COLUMN_PRESENT, 0, &d->codec->plane[0], &bits));
+	for (uint32_t layer = 0; layer < g->n_layer; layer++) {
+		uint32_t n = 0;
+		uint8_t *present = d->block->present + (size_t)layer * n_token;
+		for (uint32_t i = 0; i < n_token; i++, bit++) {
+			present[i] = bits[bit / 8] >> bit % 8 & 1;
+			n += present[i];
+		}
+		d->codec->n_in_layer[layer] = n;
+		n_row += n;
+	}
+	if (n_row != d->n_row)
+		return gm_fail(d->err, GM_ERR_FORMAT, "%u rows are marked as present: must be %u", n_row, d->n_row);
+	return GM_OK;
+}
+
+/* --- rows, first compact: one after the other without the absent ones --- */
+
+static void widen_run(uint16_t *restrict ids, const uint8_t *restrict low)
+{
+	for (uint32_t k = 0; k < RUN; k++)
+		ids[k] = low[k];
+}
+
+static void join_packed_run(uint16_t *restrict ids, const uint8_t *restrict low, const uint8_t *restrict packed,
+			    uint32_t shift, uint32_t mask)
+{
+	for (uint32_t k = 0; k < RUN; k++)
+		ids[k] = (uint16_t)(low[k] | ((uint32_t)packed[k] >> shift & mask) << 8);
+}
+
+/* Ids from their low bytes and their packed high bits: value j * n_byte + i has its bits in byte i. */
+static void join_ids(uint16_t *ids, const uint8_t *low, const uint8_t *packed, size_t n, uint32_t bits)
+{
+	size_t i = 0;
+
+	if (bits == 0) {
+		for (; i + RUN <= n; i += RUN)
+			widen_run(ids + i, low + i);
+		for (; i < n; i++)
+			ids[i] = low[i];
+		return;
+	}
+	size_t n_byte = (n * bits + 7) / 8;
+	uint32_t mask = (1u << bits) - 1, shift = 0;
+	for (size_t first = 0; first < n; first += n_byte, shift += bits) {
+		size_t end = n - first < n_byte ? n - first : n_byte;
+		for (i = 0; i + RUN <= end; i += RUN)
+			join_packed_run(ids + first + i, low + first + i, packed + i, shift, mask);
+		for (; i < end; i++)
+			ids[first + i] = (uint16_t)(low[first + i] | ((uint32_t)packed[i] >> shift & mask) << 8);
+	}
+}
+
+/* Rows of n_head ids: all below n_expert, the first n_distinct of each row distinct. */
+static int check_ids(struct decoder *d, const uint16_t *ids, uint32_t n_distinct)
+{
+	struct gm_codec *codec = d->codec;
+	uint32_t n_head = codec->geometry.n_head, n_expert = codec->geometry.n_expert, out_of_range = 0;
+	size_t n = (size_t)d->n_row * n_head, i = 0;
+
+	for (; i + RUN <= n; i += RUN)
+		for (uint32_t k = 0; k < RUN; k++)
+			out_of_range |= (n_expert - 1 - ids[i + k]) & 0x80000000u;
+	for (; i < n; i++)
+		out_of_range |= (n_expert - 1 - ids[i]) & 0x80000000u;
+	if (out_of_range)
+		return gm_fail(d->err, GM_ERR_FORMAT, "a row names an expert that is not below n_expert (%u)", n_expert);
+	uint16_t *stamp = codec->stamp;
+	uint32_t twice = 0;
+	for (uint32_t row = 0; row < d->n_row; row++, ids += n_head) {
+		uint16_t now = ++codec->stamp_now;
+		if (now == 0) {
+			memset(stamp, 0, n_expert * sizeof(*stamp));
+			now = codec->stamp_now = 1;
+		}
+		for (uint32_t r = 0; r < n_distinct; r++) {
+			twice |= stamp[ids[r]] == now;
+			stamp[ids[r]] = now;
+		}
+		if (twice)
+			return gm_fail(d->err, GM_ERR_FORMAT, "row %u of the block names an expert twice", row);
+	}
+	return GM_OK;
+}
+
+static int read_head_ids(struct decoder *d, bool all_distinct)
+{
+	const struct gm_geometry *g = &d->codec->geometry;
+	size_t n = (size_t)d->n_row * g->n_head;
+	uint16_t *ids = d->block->head;
+
+	GM_TRY(open_planes(d, GM_COLUMN_HEAD_ID));
+	join_ids(ids, d->plane[0], d->plane[1], n, gm_high_bits(g->n_expert));
+	return check_ids(d, ids, all_distinct ? g->n_head : g->top_k);
+}
+
+/* Bits of a float from its order-preserving image. */
+static uint32_t bits_of_key(uint32_t key)
+{
+	uint32_t negative = (key >> 31) - 1; /* all ones for keys below 2^31 */
+
+	return key ^ (negative | 0x80000000u);
+}
+
+/* The top bit of the result is set where the float is not finite. */
+static uint32_t not_finite(uint32_t bits)
+{
+	return (bits & 0x7f800000u) + 0x00800000u;
+}
+
+static uint32_t keys_run(uint32_t *restrict out, const uint32_t *restrict keys)
+{
+	uint32_t top = 0;
+
+	for (uint32_t i = 0; i < RUN; i++) {
+		out[i] = bits_of_key(keys[i]);
+		top |= not_finite(out[i]);
+	}
+	return top;
+}
+
+/* Keys to floats. Returns a word whose top bit is set if one is not finite. */
+static uint32_t keys_to_floats(float *out, const uint32_t *keys, size_t n)
+{
+	uint32_t bits[RUN], top = 0;
+	size_t i = 0;
+
+	for (; i + RUN <= n; i += RUN) {
+		top |= keys_run(bits, keys + i);
+		memcpy(out + i, bits, sizeof(bits));
+	}
+	for (; i < n; i++) {
+		bits[0] = bits_of_key(keys[i]);
+		top |= not_finite(bits[0]);
+		memcpy(out + i, bits, sizeof(bits[0]));
+	}
+	return top;
+}
+
+#define KEY_TILE 4096u /* keys worked on at a time, so that they stay in the first cache */
+
+static int read_head_logits(struct decoder *d)
+{
+	const struct gm_geometry *g = &d->codec->geometry;
+	uint32_t n_head = g->n_head, top = 0;
+	uint32_t rows_a_tile = n_head >= KEY_TILE ? 1 : KEY_TILE / n_head;
+	float *out = d->block->logit;
+	size_t done = 0;
+	const uint8_t *bases;
+
+	GM_TRY(open_planes(d, GM_COLUMN_HEAD_KEY));
+	GM_TRY(open_part(d, GM_COLUMN_HEAD_BASE, 0, &d->codec->plane[4], &bases));
+	const uint8_t *const base[4] = {bases, bases + g->n_layer, bases + 2 * (size_t)g->n_layer,
+					bases + 3 * (size_t)g->n_layer};
+	GM_TRY(gm_buffer_reserve(&d->codec->values, 4 * (size_t)rows_a_tile * n_head, d->err));
+	uint32_t *keys = (uint32_t *)(void *)d->codec->values.data;
+	for (uint32_t layer = 0; layer < g->n_layer; layer++) {
+		uint32_t first = join_one_32(base, layer);
+		for (uint32_t row = 0; row < d->codec->n_in_layer[layer]; row += rows_a_tile) {
+			uint32_t n = d->codec->n_in_layer[layer] - row;
+			n = n < rows_a_tile ? n : rows_a_tile;
+			join_32(keys, d->plane, done, (size_t)n * n_head);
+			for (uint32_t i = 0; i < n; i++) {
+				uint32_t key = first, *difference = keys + (size_t)i * n_head;
+				for (uint32_t r = 0; r < n_head; r++)
+					difference[r] = key -= difference[r];
+			}
+			top |= keys_to_floats(out + done, keys, (size_t)n * n_head);
+			done += (size_t)n * n_head;
+		}
+	}
+	if (top >> 31)
+		return gm_fail(d->err, GM_ERR_FORMAT, "a logit of the head is not a finite number");
+	return GM_OK;
+}
+
+static bool all_finite(const double *values, size_t n)
+{
+	uint64_t not_finite = 0;
+
+	for (size_t i = 0; i < n; i++)
+		not_finite |= (gm_get_u64(&values[i]) & 0x7ff0000000000000u) + 0x0010000000000000u;
+	return !(not_finite >> 63);
+}
+
+static int read_lse(struct decoder *d)
+{
+	GM_TRY(open_planes(d, GM_COLUMN_LSE));
+	join_f64(d->block->lse, d->plane, d->n_row);
+	if (!all_finite(d->block->lse, d->n_row))
+		return gm_fail(d->err, GM_ERR_FORMAT, "a log-sum-exp is not a finite number");
+	return GM_OK;
+}
+
+static int read_weights(struct decoder *d)
+{
+	uint32_t top_k = d->codec->geometry.top_k;
+	double *weight = d->block->weight;
+
+	GM_TRY(open_planes(d, GM_COLUMN_WEIGHT));
+	join_f64(weight, d->plane, (size_t)d->n_row * top_k);
+	for (uint32_t row = 0; row < d->n_row; row++, weight += top_k) {
+		double sum = 0;
+		bool negative = false;
+		for (uint32_t i = 0; i < top_k; i++) {
+			negative = negative || !(weight[i] >= 0);
+			sum += weight[i];
+		}
+		if (negative || !(sum >= 1 - 1e-9 && sum <= 1 + 1e-9))
+			return gm_fail(d->err, GM_ERR_FORMAT,
+				       "row %u of the block: its weights must not be negative and must sum to 1", row);
+	}
+	return GM_OK;
+}
+
+static uint32_t halves_run(float *restrict out, const uint8_t *restrict low, const uint8_t *restrict high)
+{
+	uint32_t top = 0, bits[RUN], sign[RUN];
+	float value[RUN];
+
+	for (uint32_t i = 0; i < RUN; i++) {
+		uint32_t half = low[i] | (uint32_t)high[i] << 8;
+		bits[i] = (half & 0x7fffu) << 13;
+		sign[i] = (half & 0x8000u) << 16;
+		top |= (half & 0x7fffu) + 0x0400u;
+	}
+	memcpy(value, bits, sizeof(value));
+	for (uint32_t i = 0; i < RUN; i++)
+		value[i] *= 0x1p112f;
+	memcpy(bits, value, sizeof(bits));
+	for (uint32_t i = 0; i < RUN; i++)
+		bits[i] |= sign[i];
+	memcpy(out, bits, sizeof(bits));
+	return top;
+}
+
+/* Halves to floats by one exact product (see gm_from_f16); returns true if one is not finite. */
+static bool halves_to_floats(float *out, const uint8_t *low, const uint8_t *high, size_t n)
+{
+	uint8_t last_low[RUN] = {0}, last_high[RUN] = {0};
+	float last[RUN];
+	uint32_t top = 0;
+	size_t i = 0;
+
+	for (; i + RUN <= n; i += RUN)
+		top |= halves_run(out + i, low + i, high + i);
+	if (i < n) {
+		memcpy(last_low, low + i, n - i);
+		memcpy(last_high, high + i, n - i);
+		top |= halves_run(last, last_low, last_high);
+		memcpy(out + i, last, (n - i) * sizeof(*out));
+	}
+	return top & 0x8000u;
+}
+
+/* Floats from four planes; returns true if one is not finite. */
+static bool planes_to_floats(float *out, const uint8_t *const plane[4], size_t n)
+{
+	uint32_t bits[RUN], top = 0;
+
+	for (size_t i = 0; i < n; i += RUN) {
+		size_t count = n - i < RUN ? n - i : RUN;
+		join_32(bits, plane, i, count);
+		for (size_t k = 0; k < count; k++)
+			top |= not_finite(bits[k]);
+		memcpy(out + i, bits, count * sizeof(*out));
+	}
+	return top >> 31;
+}
+
+static int read_tail(struct decoder *d)
+{
+	const struct gm_geometry *g = &d->codec->geometry;
+	size_t n = (size_t)d->n_row * (g->n_expert - g->n_head);
+	float *out = d->block->tail;
+
+	GM_TRY(open_planes(d, GM_COLUMN_TAIL));
+	bool bad = g->tail == GM_TAIL_F16 ? halves_to_floats(out, d->plane[0], d->plane[1], n)
+					  : planes_to_floats(out, d->plane, n);
+	if (bad)
+		return gm_fail(d->err, GM_ERR_FORMAT, "a logit of the tail is not a finite number");
+	return GM_OK;
+}
+
+static int read_prediction(struct decoder *d)
+{
+	const struct gm_geometry *g = &d->codec->geometry;
+	size_t n = (size_t)d->n_row * g->top_k;
+	uint16_t *out = d->block->prediction;
+
+	if (!d->directory->part[GM_SLOT_PREDICTION].there) {
+		memset(out, 0xff, n * sizeof(*out));
+		return GM_OK;
+	}
+	GM_TRY(open_planes(d, GM_COLUMN_PREDICTION));
+	join_16(out, d->plane[0], d->plane[1], n);
+	for (size_t i = 0; i < n; i++)
+		if (out[i] >= g->n_expert && out[i] != 0xffff)
+			return gm_fail(d->err, GM_ERR_FORMAT, "a predicted expert is %u: must be below n_expert (%u)",
+				       out[i], g->n_expert);
+	return GM_OK;
+}
+
+/* Moves compact rows of `size` bytes to their places, from the last on, and fills the absent ones. */
+static void spread(const struct gm_block *block, void *rows, size_t size, int fill)
+{
+	size_t n = (size_t)block->n_layer * block->n_token, from = 0;
+	uint8_t *data = rows;
+
+	for (size_t i = 0; i < n; i++)
+		from += block->present[i];
+	for (size_t i = n; i-- > 0;) {
+		if (!block->present[i])
+			memset(data + i * size, fill, size);
+		else if (--from != i)
+			memcpy(data + i * size, data + from * size, size);
+	}
+}
+
+static void spread_all(const struct gm_geometry *g, struct gm_block *b)
+{
+	spread(b, b->head, sizeof(*b->head) * g->n_head, 0);
+	if (b->logit)
+		spread(b, b->logit, sizeof(*b->logit) * g->n_head, 0);
+	if (b->lse)
+		spread(b, b->lse, sizeof(*b->lse), 0);
+	if (b->weight)
+		spread(b, b->weight, sizeof(*b->weight) * g->top_k, 0);
+	if (b->tail)
+		spread(b, b->tail, sizeof(*b->tail) * (g->n_expert - g->n_head), 0);
+	if (b->prediction)
+		spread(b, b->prediction, sizeof(*b->prediction) * g->top_k, 0xff);
+}
+
+/* --- memory of a block --- */
+
+/* The next array of n elements in the block's memory, on its own cache lines; NULL base: only counts. */
+static void *carve(uint8_t *base, size_t *used, size_t n, size_t size)
+{
+	void *p = base ? base + *used : NULL;
+
+	*used += (n * size + 63) / 64 * 64;
+	return p;
+}
+
+static size_t lay_out(const struct gm_geometry *g, struct gm_block *b, uint8_t *base, bool tail, bool prediction)
+{
+	size_t n = b->n_token, n_row = n * g->n_layer, used = 0;
+	bool logits = g->kind == GM_KIND_LOGITS;
+
+	b->token = carve(base, &used, n, sizeof(*b->token));
+	b->sequence = carve(base, &used, n, sizeof(*b->sequence));
+	b->position = carve(base, &used, n, sizeof(*b->position));
+	b->pass = carve(base, &used, n, sizeof(*b->pass));
+	b->logprob = g->logprobs ? carve(base, &used, n, sizeof(*b->logprob)) : NULL;
+	b->present = carve(base, &used, n_row, sizeof(*b->present));
+	b->head = carve(base, &used, n_row * g->n_head, sizeof(*b->head));
+	b->logit = logits ? carve(base, &used, n_row * g->n_head, sizeof(*b->logit)) : NULL;
+	b->lse = logits ? carve(base, &used, n_row, sizeof(*b->lse)) : NULL;
+	b->weight = logits ? NULL : carve(base, &used, n_row * g->top_k, sizeof(*b->weight));
+	b->tail = tail ? carve(base, &used, n_row * (g->n_expert - g->n_head), sizeof(*b->tail)) : NULL;
+	b->prediction = prediction ? carve(base, &used, n_row * g->top_k, sizeof(*b->prediction)) : NULL;
+	return used;
+}
+
+static int prepare_block(const struct gm_geometry *g, const struct gm_directory *d, unsigned want, struct gm_block *block,
+			 struct gm_error *err)
+{
+	bool tail = (want & GM_WANT_TAIL) && gm_column_parts(g, GM_COLUMN_TAIL);
+	bool prediction = (want & GM_WANT_PREDICTION) && g->predictions;
+
+	block->index = d->index;
+	block->first_token = d->first_token;
+	block->n_token = d->n_token;
+	block->n_layer = g->n_layer;
+	block->n_head = g->n_head;
+	block->top_k = g->top_k;
+	size_t needed = lay_out(g, block, NULL, tail, prediction) + 64;
+	if (needed > block->capacity_bytes) {
+		gm_block_free(block);
+		block->memory = malloc(needed);
+		if (!block->memory)
+			return gm_fail(err, GM_ERR_MEMORY, "out of memory: a block of %zu bytes", needed);
+		block->capacity_bytes = needed;
+		return prepare_block(g, d, want, block, err);
+	}
+	uint8_t *aligned = (uint8_t *)(((uintptr_t)block->memory + 63) & ~(uintptr_t)63);
+	lay_out(g, block, aligned, tail, prediction);
+	return GM_OK;
+}
+
+void gm_block_free(struct gm_block *block)
+{
+	free(block->memory);
+	memset(block, 0, sizeof(*block));
+}
+
+int gm_codec_decode(struct gm_codec *codec, const struct gm_directory *directory, const uint8_t *payload, unsigned want,
+		    struct gm_block *block, struct gm_error *err)
+{
+	const struct gm_geometry *g = &codec->geometry;
+	struct decoder d = {.codec = codec,
+			    .directory = directory,
+			    .payload = payload,
+			    .block = block,
+			    .n_row = directory->n_row,
+			    .err = err};
+
+	GM_TRY(prepare_block(g, directory, want, block, err));
+	GM_TRY(read_tokens(&d));
+	GM_TRY(read_present(&d));
+	GM_TRY(read_head_ids(&d, block->tail != NULL));
+	if (g->kind == GM_KIND_LOGITS) {
+		GM_TRY(read_head_logits(&d));
+		GM_TRY(read_lse(&d));
+	} else {
+		GM_TRY(read_weights(&d));
+	}
+	if (block->prediction)
+		GM_TRY(read_prediction(&d));
+	if (block->tail)
+		GM_TRY(read_tail(&d));
+	if (d.n_row != (uint64_t)directory->n_token * g->n_layer)
+		spread_all(g, block);
+	return GM_OK;
+}
