@@ -109,7 +109,7 @@ struct gm_event_log {
 	} * work;
 	uint32_t n_queued; /* background copies queued by this event, in order (R12) */
 	const uint16_t *queued;
-	/* all requests, and what each met; n_ready beyond the hits are substitutes */
+	/* all requests, and what each met; n_ready beyond the hits are substitutes. Only where the arrivals want them, else NULL */
 	uint32_t n_request;
 	const uint16_t *expert; /* [n_request] */
 	const uint8_t *class;   /* [n_request] enum gm_class */
@@ -122,6 +122,7 @@ struct gm_arrivals {
 	void (*begin)(struct gm_arrivals *self, struct gm_core *core, uint32_t layer);
 	/* after R12; may be NULL */
 	void (*end)(struct gm_arrivals *self, const struct gm_event_log *log);
+	bool wants_requests; /* fill gm_event_log.expert and .class */
 };
 extern const struct gm_arrivals gm_arrivals_instant;
 
@@ -156,10 +157,12 @@ void gm_core_reset(struct gm_core *core);
 int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
 	     struct gm_counters *counters, bool shared_counters, struct gm_decision *decision, struct gm_error *err);
 
-/* The same for a run of passes of one token each: every row is an event of its own, whose token is first_token + its offset. Faster than one
- * call for each, and equal. One entry of counters, or NULL. */
+/* The same for a run of passes of one token each: every row is an event of its own, whose token is first_token + its offset. Equal to one
+ * call for each, and faster. counters is one entry, or NULL.
+ *   work [top_k + 1][top_k + 1] or NULL: work[ready][fetched] counts the events with so many experts ready (hits, substitutes) and so many to
+ *   fetch. It is all that an event's time depends on where copies land in no other event. */
 int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
-		 struct gm_counters *counters, struct gm_error *err);
+		 struct gm_counters *counters, uint64_t *work, struct gm_error *err);
 
 /* For arrivals: a reserved expert becomes resident. */
 void gm_core_land(struct gm_core *core, uint32_t layer, uint32_t expert);

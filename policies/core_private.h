@@ -132,6 +132,34 @@ static inline struct gm_counters *event_counters(const struct event *ev, uint32_
 	return &ev->counters[ev->shared ? 0 : row];
 }
 
+/* A new stamp for pins; on wrap-around the old ones are wiped, so that none can match by chance. */
+static inline void gm_event_next_stamp(struct event *ev)
+{
+	struct gm_core *core = ev->core;
+
+	if (++core->stamp == 0) {
+		memset(gm_core_at(core, core->pin), 0,
+		       (size_t)core->config->n_layer * core->config->n_expert * sizeof(uint32_t));
+		core->stamp = 1;
+	}
+	ev->candidates.stamp = core->stamp;
+	ev->candidates.token = ev->token;
+}
+
+/* Next use of request q, which pick p is: an event number that grows over all layers. */
+static inline void gm_event_note_next_use(struct event *ev, uint32_t q, size_t p)
+{
+	uint32_t next = ev->rows->next_use[p];
+
+	ev->s->next_use[q] = next == UINT32_MAX ? GM_NEVER : (uint64_t)next * ev->config->n_layer + ev->layer;
+}
+
+/* The part of an event that is the same for all events of a layer. */
+void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer);
+
+/* R6-R13 for the rows that ev points to. */
+int gm_event_one(struct event *ev, struct gm_error *err);
+
 /* R9 */
 int gm_event_substitute(struct event *ev, struct gm_error *err);
 

@@ -57,13 +57,6 @@ static uint8_t class_of(uint8_t residency)
 	return residency >= GM_RESIDENT ? (uint8_t)GM_HIT : (uint8_t)(GM_MISS - residency); /* GM_RESERVED: GM_LATE */
 }
 
-static void note_next_use(struct event *ev, uint32_t q, size_t p)
-{
-	uint32_t next = ev->rows->next_use[p];
-
-	ev->s->next_use[q] = next == UINT32_MAX ? GM_NEVER : (uint64_t)next * ev->config->n_layer + ev->layer;
-}
-
 /* An event of one row: its picks are the requests. All of them are pinned at once: those that are not resident are no candidates
  * until they are fetched, and then they are pinned (R11). */
 static void classify_row(struct event *ev)
@@ -91,7 +84,7 @@ static void classify_row(struct event *ev)
 	ev->counters->accesses += top_k;
 	ev->counters->hits += ev->n_ready;
 	for (uint32_t r = 0; ev->rows->next_use && r < top_k; r++)
-		note_next_use(ev, r, r);
+		gm_event_note_next_use(ev, r, r);
 }
 
 /* Several rows: the requests are their distinct picks in order of first appearance. */
@@ -130,7 +123,7 @@ static void classify_rows(struct event *ev)
 				counters->accesses++;
 				counters->hits += s->class[q] == GM_HIT;
 				if (ev->rows->next_use)
-					note_next_use(ev, q, p);
+					gm_event_note_next_use(ev, q, p);
 			}
 			s->request[p] = s->request_of[e];
 		}
@@ -393,26 +386,14 @@ static void tell_arrivals(const struct event *ev)
 		.work = ev->s->work,
 		.n_queued = ev->n_queued,
 		.queued = ev->s->queued,
-		.n_request = ev->n_request,
-		.expert = ev->expert,
-		.class = ev->s->class,
 	};
 
-	ev->core->arrivals->end(ev->core->arrivals, &log);
-}
-
-/* A new stamp; on wrap-around the old ones are wiped, so that none can match by chance. */
-static void next_stamp(struct event *ev)
-{
-	struct gm_core *core = ev->core;
-
-	if (++core->stamp == 0) {
-		memset(gm_core_at(core, core->pin), 0,
-		       (size_t)core->config->n_layer * core->config->n_expert * sizeof(uint32_t));
-		core->stamp = 1;
+	if (ev->core->arrivals->wants_requests) {
+		log.n_request = ev->n_request;
+		log.expert = ev->expert;
+		log.class = ev->s->class;
 	}
-	ev->candidates.stamp = core->stamp;
-	ev->candidates.token = ev->token;
+	ev->core->arrivals->end(ev->core->arrivals, &log);
 }
 
 static void begin(struct event *ev)
@@ -427,12 +408,11 @@ static void begin(struct event *ev)
 		gm_core_land_item(core, ev->pool, *(uint32_t *)gm_core_at(core, ev->pool->reserved));
 }
 
-/* R6-R13 for the rows that ev points to. */
-static int run(struct event *ev, struct gm_error *err)
+int gm_event_one(struct event *ev, struct gm_error *err)
 {
 	unsigned flags = ev->config->miss.ops->info.flags;
 
-	next_stamp(ev);
+	gm_event_next_stamp(ev);
 	begin(ev);
 	if (ev->config->reroute.ops)
 		reroute(ev);
@@ -463,7 +443,7 @@ static int run(struct event *ev, struct gm_error *err)
 	return GM_OK;
 }
 
-static void set_up(struct event *ev, struct gm_core *core, uint32_t layer)
+void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 {
 	const struct gm_core_config *config = core->config;
 	struct pool *pool = gm_core_pool(core, layer);
@@ -494,7 +474,7 @@ int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const s
 
 	if ((size_t)rows->n * core->config->top_k > core->scratch->max_pick)
 		GM_TRY(gm_scratch_grow(core->scratch, rows->n, err));
-	set_up(&ev, core, layer);
+	gm_event_set_up(&ev, core, layer);
 	ev.token = first_token;
 	ev.rows = rows;
 	ev.first_row = 0;
@@ -507,59 +487,8 @@ int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const s
 		ev.counters = memset(&unwanted, 0, sizeof(unwanted));
 		ev.shared = true;
 	}
-	GM_TRY(run(&ev, err));
+	GM_TRY(gm_event_one(&ev, err));
 	if (decision)
 		tell(&ev, decision);
-	return GM_OK;
-}
-
-/* Everything is resident: the picks are read, looked up and counted. */
-static void run_all_resident(struct event *ev, const struct gm_rows *rows)
-{
-	const uint8_t *residency = ev->residency;
-	uint32_t top_k = ev->top_k, n_hit = 0;
-
-	for (uint32_t i = 0; i < rows->n; i++) {
-		const uint16_t *pick = rows->ranked + (size_t)i * rows->n_ranked;
-
-		for (uint32_t r = 0; r < top_k; r++)
-			n_hit += residency[pick[r]] >= GM_RESIDENT;
-	}
-	ev->counters->rows += rows->n;
-	ev->counters->accesses += (uint64_t)rows->n * top_k;
-	ev->counters->hits += n_hit;
-}
-
-int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
-		 struct gm_counters *counters, struct gm_error *err)
-{
-	struct gm_rows row = *rows;
-	struct gm_counters unwanted;
-	struct event ev;
-
-	if (core->config->top_k > core->scratch->max_pick)
-		GM_TRY(gm_scratch_grow(core->scratch, 1, err));
-	set_up(&ev, core, layer);
-	ev.counters = counters ? counters : memset(&unwanted, 0, sizeof(unwanted));
-	ev.shared = true;
-	if (gm_core_all_resident(core->config) && !core->arrivals->end && !core->config->reroute.ops) {
-		run_all_resident(&ev, rows);
-		return GM_OK;
-	}
-	row.n = 1;
-	row.token = NULL;
-	ev.rows = &row;
-	for (uint32_t i = 0; i < rows->n; i++) {
-		ev.token = first_token + (rows->token ? rows->token[i] : i);
-		ev.first_row = i;
-		ev.pick = row.ranked;
-		ev.pick_stride = row.n_ranked;
-		ev.gate = row.gate;
-		GM_TRY(run(&ev, err));
-		row.ranked += row.n_ranked;
-		row.gate = row.gate ? row.gate + ev.top_k : NULL;
-		row.logit = row.logit ? row.logit + row.n_ranked : NULL;
-		row.next_use = row.next_use ? row.next_use + ev.top_k : NULL;
-	}
 	return GM_OK;
 }

@@ -267,6 +267,33 @@ static void tell_ready(const struct gm_clock *c, const struct gm_event_log *log)
 		tell(c, GM_LANE_GPU, "substitute", log->layer, UINT32_MAX, c->t1 + n * gpu_us, c->t1 + (n + 1) * gpu_us);
 }
 
+void gm_clock_count_event(const struct gm_hw *hw, uint32_t layer, uint32_t n_ready, uint32_t n_fetch, uint64_t n_event,
+			  struct gm_time_split *split)
+{
+	double gpu_us = hw->gpu_expert_us[layer], copy_us = hw->copy_us[layer], n = (double)n_event;
+	double gpu = n_ready * gpu_us, waited = 0, arrival = 0;
+
+	for (uint32_t i = 0; i < n_fetch; i++) {
+		arrival += copy_us;
+		waited += later(0, arrival - gpu);
+		gpu = later(gpu, arrival) + gpu_us;
+	}
+	split->dense += n * hw->dense_us[layer];
+	split->gpu += n * (n_ready + n_fetch) * gpu_us;
+	split->link_wait += n * waited;
+}
+
+void gm_clock_count_cpu_event(const struct gm_hw *hw, uint32_t layer, uint32_t n_ready, uint32_t n_cpu, uint64_t n_event,
+			      struct gm_time_split *split)
+{
+	double gpu = n_ready * hw->gpu_expert_us[layer], n = (double)n_event;
+	double cpu = n_cpu ? hw->cpu_roundtrip_us + n_cpu * hw->cpu_expert_us[layer] : 0;
+
+	split->dense += n * hw->dense_us[layer];
+	split->gpu += n * gpu;
+	split->cpu_wait += n * later(0, cpu - gpu);
+}
+
 /* The common event without a disk, a CPU, a late copy or anybody who watches: the same arithmetic as below, with less ado. */
 static void end_fetches(struct gm_clock *c, const struct gm_event_log *log)
 {
@@ -375,6 +402,7 @@ void gm_clock_set_split(struct gm_clock *c, struct gm_time_split *split)
 void gm_clock_set_sink(struct gm_clock *c, const struct gm_span_sink *sink)
 {
 	c->sink = sink;
+	c->arrivals.wants_requests = sink != NULL;
 }
 
 double gm_clock_now_us(const struct gm_clock *c)

@@ -41,6 +41,13 @@ void gm_clock_set_sink(struct gm_clock *clock, const struct gm_span_sink *sink);
 /* R17: the end of a pass. */
 void gm_clock_end_pass(struct gm_clock *clock);
 
+/* Events by their work alone, without a clock: what n_event events of a layer add, where no copy lands beside the work and there is no disk
+ * tier, so that an event starts with link and CPU free. Either n_fetch experts are fetched, or n_cpu computed on the CPU. */
+void gm_clock_count_event(const struct gm_hw *hw, uint32_t layer, uint32_t n_ready, uint32_t n_fetch, uint64_t n_event,
+			  struct gm_time_split *split);
+void gm_clock_count_cpu_event(const struct gm_hw *hw, uint32_t layer, uint32_t n_ready, uint32_t n_cpu, uint64_t n_event,
+			      struct gm_time_split *split);
+
 double gm_clock_now_us(const struct gm_clock *clock);
 
 #endif

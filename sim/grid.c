@@ -25,7 +25,7 @@ struct gm_grid {
 };
 
 /* Replaces an axis. Without --policy there is no preset, so that axis has one value that sets nothing. */
-static int set_axis(struct gm_grid *grid, int option_id, const struct gm_texts *texts, struct gm_error *err)
+static int set_axis(struct gm_grid *grid, int option_id, const struct gm_items *texts, struct gm_error *err)
 {
 	struct axis *axis = &grid->axis[option_id - GM_OPTION_POLICY];
 	struct gm_settings *value = gm_alloc(texts->n, sizeof(*value), err);
@@ -46,7 +46,7 @@ static int set_axis(struct gm_grid *grid, int option_id, const struct gm_texts *
 
 static int set_default(struct gm_grid *grid, int option_id, const char *text, struct gm_error *err)
 {
-	struct gm_texts texts = {.text = (char **)&text, .n = 1};
+	struct gm_items texts = {.text = (char **)&text, .n = 1};
 
 	GM_TRY(set_axis(grid, option_id, &texts, err));
 	grid->axis[option_id - GM_OPTION_POLICY].given = false;
@@ -95,7 +95,7 @@ bool gm_grid_takes(int option_id)
 }
 
 /* The texts that one item stands for. */
-static int expand_item(int option_id, const char *item, struct gm_texts *out, struct gm_error *err)
+static int expand_item(int option_id, const char *item, struct gm_items *out, struct gm_error *err)
 {
 	char what[32];
 	size_t length = strlen(item);
@@ -103,27 +103,27 @@ static int expand_item(int option_id, const char *item, struct gm_texts *out, st
 
 	snprintf(what, sizeof(what), "--%s", gm_settings_option(option_id)->name);
 	if (is_file || !gm_settings_takes_ranges(option_id))
-		return gm_texts_add(out, item, length, err);
+		return gm_items_add(out, item, length, err);
 	return gm_range_expand(item, what, out, err);
 }
 
 /* A value as typed: a comma list whose items may be ranges. */
-static int expand_value(int option_id, const char *value, struct gm_texts *out, struct gm_error *err)
+static int expand_value(int option_id, const char *value, struct gm_items *out, struct gm_error *err)
 {
-	struct gm_texts items = {0};
+	struct gm_items items = {0};
 	char what[32];
 
 	snprintf(what, sizeof(what), "--%s", gm_settings_option(option_id)->name);
 	int status = gm_list_split(value, what, &items, err);
 	for (size_t i = 0; i < items.n && status == GM_OK; i++)
 		status = expand_item(option_id, items.text[i], out, err);
-	gm_texts_free(&items);
+	gm_items_free(&items);
 	return status;
 }
 
 int gm_grid_option(struct gm_grid *grid, int option_id, const char *value, struct gm_error *err)
 {
-	struct gm_texts texts = {0};
+	struct gm_items texts = {0};
 	int status;
 
 	if (!value)
@@ -135,13 +135,13 @@ int gm_grid_option(struct gm_grid *grid, int option_id, const char *value, struc
 			return gm_fail(err, GM_ERR_USAGE,
 				       "a list: --%s \"%.60s\": give one value here; `sim sweep` takes lists",
 				       gm_settings_option(option_id)->name, value);
-		status = gm_texts_add(&texts, value, strlen(value), err);
+		status = gm_items_add(&texts, value, strlen(value), err);
 	} else {
 		status = expand_value(option_id, value, &texts, err);
 	}
 	if (status == GM_OK)
 		status = set_axis(grid, option_id, &texts, err);
-	gm_texts_free(&texts);
+	gm_items_free(&texts);
 	return status;
 }
 
@@ -183,7 +183,7 @@ static int read_member(struct gm_grid *grid, const struct gm_json *member, struc
 	int option_id = find_option(key);
 	bool is_list = gm_json_type(member) == GM_JSON_ARRAY;
 	char buffer[GM_NUMBER_TEXT];
-	struct gm_texts texts = {0};
+	struct gm_items texts = {0};
 	int status = GM_OK;
 
 	if (!option_id)
@@ -204,7 +204,7 @@ static int read_member(struct gm_grid *grid, const struct gm_json *member, struc
 	}
 	if (status == GM_OK)
 		status = set_axis(grid, option_id, &texts, err);
-	gm_texts_free(&texts);
+	gm_items_free(&texts);
 	return status;
 }
 

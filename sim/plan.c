@@ -359,10 +359,10 @@ static int fingerprint(struct gm_plan *plan, const struct gm_settings *s, const 
 	return GM_OK;
 }
 
-int gm_plan_make(struct gm_plan *plan, const struct gm_settings *s, const struct gm_trace *trace,
-		 struct gm_preloads *preloads, struct gm_error *err)
+/* trace: NULL where the rows come from a running model. */
+static int make(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
+		const struct gm_trace *trace, struct gm_preloads *preloads, struct gm_error *err)
 {
-	const struct gm_model *model = gm_trace_model(trace);
 	const char *preload_hash;
 	struct gm_core_config *core = &plan->config.core;
 
@@ -382,10 +382,23 @@ int gm_plan_make(struct gm_plan *plan, const struct gm_settings *s, const struct
 	plan->config.warmup = s->warmup;
 	plan->config.reset_per_sequence = s->reset_per_sequence;
 	GM_TRY(resolve_room(plan, s, model, err));
-	GM_TRY(resolve_needs(plan, s, trace, err));
+	if (trace)
+		GM_TRY(resolve_needs(plan, s, trace, err));
 	GM_TRY(resolve_preload(plan, s, model, preloads, &preload_hash, err));
 	GM_TRY(gm_core_check(core, err));
 	return fingerprint(plan, s, preload_hash, err);
+}
+
+int gm_plan_make(struct gm_plan *plan, const struct gm_settings *s, const struct gm_trace *trace,
+		 struct gm_preloads *preloads, struct gm_error *err)
+{
+	return make(plan, s, gm_trace_model(trace), trace, preloads, err);
+}
+
+int gm_plan_make_live(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
+		      struct gm_preloads *preloads, struct gm_error *err)
+{
+	return make(plan, s, model, NULL, preloads, err);
 }
 
 void gm_plan_free(struct gm_plan *plan)

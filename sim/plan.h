@@ -29,6 +29,9 @@ void gm_preloads_free(struct gm_preloads *preloads);
  * after a failure. */
 int gm_plan_make(struct gm_plan *plan, const struct gm_settings *settings, const struct gm_trace *trace,
 		 struct gm_preloads *preloads, struct gm_error *err);
+/* The same for rows that come from a running model, with all their logits (emulate). */
+int gm_plan_make_live(struct gm_plan *plan, const struct gm_settings *settings, const struct gm_model *model,
+		      struct gm_preloads *preloads, struct gm_error *err);
 void gm_plan_free(struct gm_plan *plan);
 
 #endif

@@ -10,7 +10,7 @@
 
 #define MAX_DIGITS 15 /* every number of a range, and what is counted from them, stays within 64 bits */
 
-int gm_texts_add(struct gm_texts *texts, const char *text, size_t length, struct gm_error *err)
+int gm_items_add(struct gm_items *texts, const char *text, size_t length, struct gm_error *err)
 {
 	if (texts->n == texts->capacity) {
 		size_t capacity = texts->capacity ? texts->capacity * 2 : 8;
@@ -28,15 +28,15 @@ int gm_texts_add(struct gm_texts *texts, const char *text, size_t length, struct
 	return GM_OK;
 }
 
-void gm_texts_free(struct gm_texts *texts)
+void gm_items_free(struct gm_items *texts)
 {
 	for (size_t i = 0; i < texts->n; i++)
 		free(texts->text[i]);
 	free(texts->text);
-	*texts = (struct gm_texts){0};
+	*texts = (struct gm_items){0};
 }
 
-int gm_list_split(const char *list, const char *what, struct gm_texts *out, struct gm_error *err)
+int gm_list_split(const char *list, const char *what, struct gm_items *out, struct gm_error *err)
 {
 	char *item = gm_alloc(strlen(list) + 1, 1, err);
 	size_t n = 0;
@@ -51,7 +51,7 @@ int gm_list_split(const char *list, const char *what, struct gm_texts *out, stru
 			status = gm_fail(err, GM_ERR_USAGE,
 					 "empty value: %s \"%.80s\": give values joined by single commas", what, list);
 		} else {
-			status = gm_texts_add(out, item, n, err);
+			status = gm_items_add(out, item, n, err);
 			n = 0;
 		}
 		if (*p == '\0')
@@ -170,7 +170,7 @@ static bool find_range(const char *text, const char *end, struct span *span)
 }
 
 /* The values of a range into out; `whole` is the item for messages. */
-static int count_range(const struct span *span, const char *whole, const char *what, struct gm_texts *out,
+static int count_range(const struct span *span, const char *whole, const char *what, struct gm_items *out,
 		       struct gm_error *err)
 {
 	struct decimal from, to, step;
@@ -204,15 +204,15 @@ static int count_range(const struct span *span, const char *whole, const char *w
 			       GM_MAX_VALUES);
 	for (struct decimal at = from; at.digits <= to.digits; at.digits += step.digits) {
 		print_decimal(&at, text, sizeof(text));
-		GM_TRY(gm_texts_add(out, text, strlen(text), err));
+		GM_TRY(gm_items_add(out, text, strlen(text), err));
 	}
 	return GM_OK;
 }
 
 /* Expands the first range of text into out, whole texts each; *found tells whether there was one. */
-static int expand_first(const char *text, const char *what, struct gm_texts *out, bool *found, struct gm_error *err)
+static int expand_first(const char *text, const char *what, struct gm_items *out, bool *found, struct gm_error *err)
 {
-	struct gm_texts values = {0};
+	struct gm_items values = {0};
 	struct span span;
 	int status = GM_OK;
 
@@ -234,24 +234,24 @@ static int expand_first(const char *text, const char *what, struct gm_texts *out
 			status = gm_fail(err, GM_ERR_MEMORY, "out of memory: a list of values");
 			goto out;
 		}
-		status = gm_texts_add(out, whole, (size_t)n, err);
+		status = gm_items_add(out, whole, (size_t)n, err);
 		free(whole);
 		if (status < 0)
 			goto out;
 	}
 out:
-	gm_texts_free(&values);
+	gm_items_free(&values);
 	return status;
 }
 
-int gm_range_expand(const char *item, const char *what, struct gm_texts *out, struct gm_error *err)
+int gm_range_expand(const char *item, const char *what, struct gm_items *out, struct gm_error *err)
 {
-	struct gm_texts texts = {0};
+	struct gm_items texts = {0};
 	bool found;
 	int status = expand_first(item, what, &texts, &found, err);
 
 	if (status == GM_OK && !found)
-		status = gm_texts_add(out, item, strlen(item), err);
+		status = gm_items_add(out, item, strlen(item), err);
 	for (size_t i = 0; i < texts.n && status == GM_OK; i++) {
 		if (out->n >= GM_MAX_VALUES)
 			status = gm_fail(err, GM_ERR_USAGE, "too many values: %s \"%.60s\": give at most %d", what, item,
@@ -259,6 +259,6 @@ int gm_range_expand(const char *item, const char *what, struct gm_texts *out, st
 		else
 			status = gm_range_expand(texts.text[i], what, out, err); /* the next range of the same item */
 	}
-	gm_texts_free(&texts);
+	gm_items_free(&texts);
 	return status;
 }

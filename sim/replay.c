@@ -9,12 +9,14 @@ struct gm_replay {
 	const struct gm_replay_config *config;
 	const struct gm_replay_sink *sink;
 	struct gm_core_config core_config; /* the core's own copy: next uses may be added to it */
+	void *core_memory;
 	struct gm_core *core;
-	struct gm_clock *clock; /* NULL: counts only */
+	struct gm_clock *clock; /* NULL: counts only, or timed by_layer */
 	struct gm_arrivals instant;
 	struct gm_tally *layer; /* [n_layer] */
 	uint64_t tokens, timed_tokens;
-	double token_us;           /* R17 of counted passes */
+	uint64_t *work;  /* by_layer and timed: [n_layer][top_k + 1][top_k + 1] events by what was ready and what was not */
+	double token_us; /* R17 of counted passes */
 	struct gm_tally *sequence; /* [n_sequence] where asked for */
 	uint32_t n_sequence;
 	uint32_t last_sequence; /* UINT32_MAX: none yet */
@@ -88,33 +90,32 @@ static bool layers_are_apart(const struct gm_replay *r)
 		return false;
 	if ((core->evict.ops->info.flags | core->miss.ops->info.flags | core->admit.ops->info.flags) & GM_NEEDS_TOKEN_ORDER)
 		return false;
-	return !r->clock || !(config->hw->disk || core->admit.ops->substituted);
+	return !is_timed(config) || !(config->hw->disk || core->admit.ops->substituted);
 }
 
 static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_error *err)
 {
 	const struct gm_core_config *core = &r->core_config;
 	struct gm_arrivals *arrivals = &r->instant;
-	void *memory;
 
 	r->instant = gm_arrivals_instant;
+	r->by_layer = layers_are_apart(r);
 	GM_TRY(gm_core_check(core, err));
 	r->layer = gm_alloc(core->n_layer, sizeof(*r->layer), err);
-	memory = gm_alloc(1, gm_core_bytes(core), err);
-	if (!r->layer || !memory) {
-		free(memory);
+	r->core_memory = gm_alloc(1, gm_core_bytes(core), err);
+	if (!r->layer || !r->core_memory)
 		return GM_ERR_MEMORY;
-	}
-	if (is_timed(r->config)) {
-		r->clock = gm_alloc(1, gm_clock_bytes(core->n_layer, core->n_expert, r->config->hw->disk), err);
-		if (!r->clock) {
-			free(memory);
+	if (is_timed(r->config) && r->by_layer) {
+		r->work = gm_alloc((size_t)core->n_layer * (core->top_k + 1), (core->top_k + 1) * sizeof(*r->work), err);
+		if (!r->work)
 			return GM_ERR_MEMORY;
-		}
+	} else if (is_timed(r->config)) {
+		r->clock = gm_alloc(1, gm_clock_bytes(core->n_layer, core->n_expert, r->config->hw->disk), err);
+		if (!r->clock)
+			return GM_ERR_MEMORY;
 		arrivals = gm_clock_arrivals(r->clock);
 	}
-	r->core = gm_core_init(memory, core, arrivals, scratch);
-	r->by_layer = layers_are_apart(r);
+	r->core = gm_core_init(r->core_memory, core, arrivals, scratch);
 	start(r, false);
 	return GM_OK;
 }
@@ -143,7 +144,8 @@ void gm_replay_free(struct gm_replay *r)
 {
 	if (!r)
 		return;
-	free(r->core);
+	free(r->core_memory);
+	free(r->work);
 	free(r->clock);
 	free(r->layer);
 	free(r->sequence);
@@ -387,31 +389,23 @@ static int replay_by_pass(struct gm_replay *r, const struct gm_window *w, struct
 static int replay_by_layer(struct gm_replay *r, const struct gm_window *w, uint32_t begin, uint32_t end, bool counted,
 			   struct gm_error *err)
 {
-	struct gm_time_split token = {0};
+	size_t n_work = (size_t)(r->config->core.top_k + 1) * (r->config->core.top_k + 1);
 	struct gm_rows rows;
 
 	if (begin == end)
 		return GM_OK;
 	for (uint32_t layer = 0; layer < r->config->core.n_layer; layer++) {
-		struct gm_tally *tally = counted ? &r->layer[layer] : NULL;
-
 		GM_TRY(gather(r, w, layer, begin, end, &rows, err));
 		r->event_layer = layer;
 		r->event_first = begin;
 		r->event_offset = rows.token;
-		if (r->clock)
-			gm_clock_set_split(r->clock, tally ? &tally->time_us : NULL);
-		GM_TRY(gm_event_run(r->core, layer, w->first_token + begin, &rows, tally ? &tally->count : NULL, err));
-	}
-	if (r->clock) {
-		gm_clock_set_split(r->clock, &token);
-		for (uint32_t i = begin; i < end; i++)
-			gm_clock_end_pass(r->clock);
+		GM_TRY(gm_event_run(r->core, layer, w->first_token + begin, &rows, counted ? &r->layer[layer].count : NULL,
+				    r->work && counted ? r->work + layer * n_work : NULL, err));
 	}
 	if (counted) {
-		r->token_us += token.token;
 		r->tokens += end - begin;
 		r->timed_tokens += end - begin;
+		r->token_us += r->work ? (end - begin) * r->config->hw->token_us : 0;
 	}
 	return GM_OK;
 }
@@ -432,8 +426,31 @@ int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const stru
 
 /* --- results --- */
 
-void gm_replay_total(const struct gm_replay *r, struct gm_tally *total)
+/* Time of a layer whose events were only counted by their work. */
+static struct gm_time_split time_of_work(const struct gm_replay *r, uint32_t layer)
 {
+	const struct gm_core_config *core = &r->config->core;
+	uint32_t n = core->top_k + 1;
+	bool on_cpu = (core->miss.ops->info.flags & GM_NEEDS_CPU) != 0;
+	struct gm_time_split split = {0};
+
+	for (uint32_t ready = 0; ready < n; ready++) {
+		for (uint32_t other = 0; other < n; other++) {
+			uint64_t n_event = r->work[((size_t)layer * n + ready) * n + other];
+
+			if (n_event && on_cpu)
+				gm_clock_count_cpu_event(r->config->hw, layer, ready, other, n_event, &split);
+			else if (n_event)
+				gm_clock_count_event(r->config->hw, layer, ready, other, n_event, &split);
+		}
+	}
+	return split;
+}
+
+void gm_replay_total(struct gm_replay *r, struct gm_tally *total)
+{
+	for (uint32_t l = 0; r->work && l < r->config->core.n_layer; l++)
+		r->layer[l].time_us = time_of_work(r, l);
 	*total = (struct gm_tally){.tokens = r->tokens, .timed_tokens = r->timed_tokens};
 	for (uint32_t l = 0; l < r->config->core.n_layer; l++)
 		gm_tally_add(total, &r->layer[l]);

@@ -50,8 +50,8 @@ void gm_replay_free(struct gm_replay *replay);
 int gm_replay_window(struct gm_replay *replay, struct gm_windows *windows, const struct gm_window *window,
 		     struct gm_error *err);
 
-/* Results so far. */
-void gm_replay_total(const struct gm_replay *replay, struct gm_tally *total);
+/* Results so far; layers and sequences after the total. */
+void gm_replay_total(struct gm_replay *replay, struct gm_tally *total);
 const struct gm_tally *gm_replay_layers(const struct gm_replay *replay); /* [n_layer]; token time is in none */
 const struct gm_tally *gm_replay_sequences(const struct gm_replay *replay, uint32_t *n_sequence); /* if asked for */
 

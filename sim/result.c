@@ -91,11 +91,16 @@ const struct gm_column gm_result_columns[] = {
 
 void gm_result_begin(struct gm_result *r, const struct gm_trace *trace, const struct gm_settings *s)
 {
-	const struct gm_model *model = gm_trace_model(trace);
+	gm_result_begin_live(r, gm_trace_path(trace), gm_trace_model(trace), s);
+}
+
+void gm_result_begin_live(struct gm_result *r, const char *source, const struct gm_model *model,
+			  const struct gm_settings *s)
+{
 	const double unknown = (double)NAN;
 
 	*r = (struct gm_result){
-		.trace = gm_trace_path(trace),
+		.trace = source,
 		.model = model->name,
 		.n_layer = model->n_layer,
 		.n_expert = model->n_expert,

@@ -63,7 +63,7 @@ static unsigned window_flags(const struct gm_replay_config *config)
 	return config->core.evict.ops->info.flags & GM_NEEDS_NEXT_USE ? flags | GM_WINDOWS_NEXT_USE : flags;
 }
 
-static void collect(const struct gm_replay *replay, const struct random_case *c, struct outcome *out)
+static void collect(struct gm_replay *replay, const struct random_case *c, struct outcome *out)
 {
 	size_t n_layer = c->trace.n_layer;
 	const struct gm_tally *sequences;

@@ -477,7 +477,7 @@ static int set_option(struct bench *b, const char *key, double value)
 /* The presets as they are, against their targets: exit status 1 if a seed misses one. */
 static int check_presets(void)
 {
-	static const uint64_t seed[] = {1001, 1002, 1003, 1004, 1005};
+	static const uint64_t seed[] = {7001, 7002, 7003, 7004, 7005};
 	int missed = 0;
 	for (int i = 0; i < gm_synth_n_preset; i++) {
 		struct bench b;
