@@ -5,18 +5,13 @@
 
 #include <string.h>
 
-struct use {
-	uint64_t count;
-	uint64_t last; /* tick of the last access, 0: never */
-};
-
 struct state {
 	uint64_t tick;
 	uint32_t
 		n_pending; /* entered since the last access: they count from the next one on, pinned as they are until then */
 	size_t pending;    /* offset of uint32_t [n_item] */
-	size_t minima;     /* offset of struct gm_minima: residents by count, ties by last access */
-	struct use use[];
+	size_t minima;     /* offset of struct gm_minima: residents by count, ties by last access (kept for all) */
+	uint64_t count[];
 };
 
 static struct gm_minima *minima_of(struct state *s)
@@ -31,7 +26,7 @@ static uint32_t *pending_of(struct state *s)
 
 static size_t pending_offset(uint32_t n_item)
 {
-	return sizeof(struct state) + n_item * sizeof(struct use);
+	return sizeof(struct state) + n_item * sizeof(uint64_t);
 }
 
 static size_t minima_offset(uint32_t n_item)
@@ -54,7 +49,7 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 	s->n_pending = 0;
 	s->pending = pending_offset(dims->n_item);
 	s->minima = minima_offset(dims->n_item);
-	memset(s->use, 0, dims->n_item * sizeof(*s->use));
+	memset(s->count, 0, dims->n_item * sizeof(*s->count));
 	gm_minima_init(minima_of(s), dims->n_item);
 }
 
@@ -65,7 +60,7 @@ static void enter_pending(struct state *s)
 	for (uint32_t i = 0; i < s->n_pending; i++) {
 		uint32_t item = pending[i];
 
-		gm_minima_enter(minima_of(s), item, s->use[item].count, s->use[item].last);
+		gm_minima_enter(minima_of(s), item, s->count[item], gm_minima_ties(minima_of(s))[item]);
 	}
 	s->n_pending = 0;
 }
@@ -80,12 +75,12 @@ static void access_all(void *state, const struct gm_requests *requests)
 	enter_pending(s);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
-		struct use *use = &s->use[item];
+		uint64_t count = ++s->count[item];
 
-		use->count++;
-		use->last = ++tick;
 		if (key[item] != GM_MINIMA_ABSENT)
-			gm_minima_grew(minima, item, use->count, use->last);
+			gm_minima_grew(minima, item, count, ++tick);
+		else
+			gm_minima_ties(minima)[item] = ++tick;
 	}
 	s->tick = tick;
 }
@@ -102,7 +97,7 @@ static void insert(void *state, uint32_t item, bool preload)
 	struct state *s = state;
 
 	if (preload)
-		s->use[item].last = ++s->tick;
+		gm_minima_ties(minima_of(s))[item] = ++s->tick;
 	land(state, item);
 }
 

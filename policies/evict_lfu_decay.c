@@ -10,11 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-struct use {
-	double scaled; /* count * 2^((token of the last access - origin) / half_life) */
-	uint64_t last; /* tick of the last access, 0: never */
-};
-
 struct state {
 	uint64_t tick;
 	uint64_t token;   /* for which `unit` holds */
@@ -25,8 +20,8 @@ struct state {
 	uint32_t
 		n_pending; /* entered since the last access: they count from the next one on, pinned as they are until then */
 	size_t pending;    /* offset of uint32_t [n_item] */
-	size_t minima;     /* offset of struct gm_minima: residents by scaled count, ties by last access */
-	struct use use[];
+	size_t minima;     /* offset of struct gm_minima: residents by scaled count, ties by last access (kept for all) */
+	double scaled[];   /* [n_item] count * 2^((token of the last access - origin) / half_life) */
 };
 
 #define MAX_EXPONENT 512.0
@@ -43,7 +38,7 @@ static uint32_t *pending_of(struct state *s)
 
 static size_t pending_offset(uint32_t n_item)
 {
-	return sizeof(struct state) + n_item * sizeof(struct use);
+	return sizeof(struct state) + n_item * sizeof(double);
 }
 
 static size_t minima_offset(uint32_t n_item)
@@ -62,7 +57,7 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 	struct state *s = state;
 
 	(void)again;
-	memset(s, 0, sizeof(*s) + dims->n_item * sizeof(struct use));
+	memset(s, 0, sizeof(*s) + dims->n_item * sizeof(double));
 	s->unit = 1;
 	s->half_life = arg[0];
 	s->n_item = dims->n_item;
@@ -73,11 +68,11 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 }
 
 /* Doubles >= 0 are ordered as their bits are. */
-static uint64_t key_of(const struct use *use)
+static uint64_t key_of(double scaled)
 {
 	uint64_t bits;
 
-	memcpy(&bits, &use->scaled, sizeof(bits));
+	memcpy(&bits, &scaled, sizeof(bits));
 	return bits;
 }
 
@@ -88,9 +83,9 @@ static void move_origin(struct state *s, double exponent)
 
 	s->origin += k * s->half_life;
 	for (uint32_t i = 0; i < s->n_item; i++) {
-		s->use[i].scaled = ldexp(s->use[i].scaled, k < 4096 ? -(int)k : -4096);
+		s->scaled[i] = ldexp(s->scaled[i], k < 4096 ? -(int)k : -4096);
 		if (gm_minima_keys(minima)[i] != GM_MINIMA_ABSENT)
-			gm_minima_enter(minima, i, key_of(&s->use[i]), s->use[i].last);
+			gm_minima_enter(minima, i, key_of(s->scaled[i]), gm_minima_ties(minima)[i]);
 	}
 }
 
@@ -113,7 +108,7 @@ static void enter_pending(struct state *s)
 	for (uint32_t i = 0; i < s->n_pending; i++) {
 		uint32_t item = pending[i];
 
-		gm_minima_enter(minima_of(s), item, key_of(&s->use[item]), s->use[item].last);
+		gm_minima_enter(minima_of(s), item, key_of(s->scaled[item]), gm_minima_ties(minima_of(s))[item]);
 	}
 	s->n_pending = 0;
 }
@@ -127,15 +122,19 @@ static void access_all(void *state, const struct gm_requests *requests)
 	enter_pending(s);
 	if (requests->token != s->token)
 		set_token(s, requests->token);
+	double unit = s->unit;
+	uint64_t tick = s->tick;
+
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
-		struct use *use = &s->use[item];
+		double scaled = s->scaled[item] += unit;
 
-		use->scaled += s->unit;
-		use->last = ++s->tick;
 		if (key[item] != GM_MINIMA_ABSENT)
-			gm_minima_grew(minima, item, key_of(use), use->last);
+			gm_minima_grew(minima, item, key_of(scaled), ++tick);
+		else
+			gm_minima_ties(minima)[item] = ++tick;
 	}
+	s->tick = tick;
 }
 
 static void land(void *state, uint32_t item)
@@ -150,7 +149,7 @@ static void insert(void *state, uint32_t item, bool preload)
 	struct state *s = state;
 
 	if (preload)
-		s->use[item].last = ++s->tick;
+		gm_minima_ties(minima_of(s))[item] = ++s->tick;
 	land(state, item);
 }
 

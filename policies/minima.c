@@ -73,28 +73,19 @@ void gm_minima_init(struct gm_minima *m, uint32_t n_item)
 
 /* --- scans, plain and vectorised --- */
 
-/* What a scan of one group found. */
-struct scan {
-	uint64_t least; /* smallest key of the unpinned items, GM_MINIMA_ABSENT: none */
-	unsigned bits;  /* the items that have it */
-	bool pinned;    /* some item was left out because it is pinned */
-};
-
-static struct scan scan_plain(const uint64_t *key, const uint32_t *pin, uint32_t stamp)
+/* The items of a group that have its smallest key, as bits; 0: the group is empty. */
+static unsigned scan_plain(const uint64_t *key, uint64_t *least)
 {
-	struct scan scan = {.least = GM_MINIMA_ABSENT};
+	unsigned bits = 0;
 
+	*least = GM_MINIMA_ABSENT;
 	for (uint32_t i = 0; i < GM_MINIMA_GROUP; i++) {
-		if (key[i] == GM_MINIMA_ABSENT)
-			continue;
-		if (pin[i] == stamp) {
-			scan.pinned = true;
-		} else if (key[i] <= scan.least) {
-			scan.bits = key[i] < scan.least ? 1u << i : scan.bits | 1u << i;
-			scan.least = key[i];
+		if (key[i] <= *least) {
+			bits = key[i] < *least ? 1u << i : bits | 1u << i;
+			*least = key[i];
 		}
 	}
-	return scan;
+	return *least == GM_MINIMA_ABSENT ? 0 : bits;
 }
 
 /* The group among n with the smallest key, ties by tie; UINT32_MAX if all are empty. */
@@ -109,24 +100,16 @@ static uint32_t least_plain(const uint64_t *key, const uint64_t *tie, uint32_t n
 }
 
 #if HAVE_X86
-__attribute__((target("avx512f"))) static struct scan scan_avx512(const uint64_t *key, const uint32_t *pin, uint32_t stamp)
+__attribute__((target("avx512f"))) static unsigned scan_avx512(const uint64_t *key, uint64_t *least)
 {
-	__m512i absent = _mm512_set1_epi64(-1);
 	__m512i low = _mm512_loadu_si512(key), high = _mm512_loadu_si512(key + 8);
-	__mmask16 pinned = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(pin), _mm512_set1_epi32((int)stamp));
-	__mmask8 low_pinned = _mm512_mask_cmpneq_epi64_mask((__mmask8)pinned, low, absent);
-	__mmask8 high_pinned = _mm512_mask_cmpneq_epi64_mask((__mmask8)(pinned >> 8), high, absent);
-	struct scan scan = {.pinned = (low_pinned | high_pinned) != 0};
 
-	low = _mm512_mask_mov_epi64(low, low_pinned, absent);
-	high = _mm512_mask_mov_epi64(high, high_pinned, absent);
-	scan.least = _mm512_reduce_min_epu64(_mm512_min_epu64(low, high));
-	if (scan.least != GM_MINIMA_ABSENT) {
-		__m512i all = _mm512_set1_epi64((long long)scan.least);
+	*least = _mm512_reduce_min_epu64(_mm512_min_epu64(low, high));
+	if (*least == GM_MINIMA_ABSENT)
+		return 0;
+	__m512i all = _mm512_set1_epi64((long long)*least);
 
-		scan.bits = (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
-	}
-	return scan;
+	return (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
 }
 
 __attribute__((target("avx512f"))) static uint32_t least_avx512(const uint64_t *key, const uint64_t *tie, uint32_t n)
@@ -153,61 +136,59 @@ __attribute__((target("avx512f"))) static uint32_t least_avx512(const uint64_t *
 
 /* --- groups --- */
 
-/* Pins of a group's 16 items; the last group may reach past the end of the pool's pins. */
-static const uint32_t *group_pins(const struct gm_minima *m, const struct gm_candidates *c, uint32_t group, uint32_t *room)
+/* The one among some items of a group (bits, of equal key) with the smallest tie becomes the group's least. */
+static void set_least(struct gm_minima *m, uint32_t group, uint64_t least, unsigned bits)
 {
-	uint32_t first = group * GM_MINIMA_GROUP;
+	const uint64_t *tie = gm_minima_ties(m) + group * GM_MINIMA_GROUP;
+	uint32_t best = bits ? (uint32_t)__builtin_ctz(bits) : 0;
 
-	if (first + GM_MINIMA_GROUP <= m->n_item)
-		return c->pin + first;
-	for (uint32_t i = 0; i < GM_MINIMA_GROUP; i++)
-		room[i] = first + i < m->n_item ? c->pin[first + i] : c->stamp;
-	return room;
-}
-
-/* Brings one group up to date; true if a pinned item was left out. */
-static bool refresh(struct gm_minima *m, const struct gm_candidates *c, uint32_t group)
-{
-	const uint64_t *key = gm_minima_keys(m) + group * GM_MINIMA_GROUP,
-		       *tie = gm_minima_ties(m) + group * GM_MINIMA_GROUP;
-	uint32_t room[GM_MINIMA_GROUP];
-	const uint32_t *pin = group_pins(m, c, group, room);
-	struct scan scan;
-
-#if HAVE_X86
-	if (m->vector == GM_VECTOR_AVX512)
-		scan = scan_avx512(key, pin, c->stamp);
-	else
-#endif
-		scan = scan_plain(key, pin, c->stamp);
-	uint32_t best = scan.bits ? (uint32_t)__builtin_ctz(scan.bits) : 0;
-
-	for (unsigned bits = scan.bits & (scan.bits - 1); bits; bits &= bits - 1) {
-		uint32_t i = (uint32_t)__builtin_ctz(bits);
+	for (unsigned rest = bits & (bits - 1); rest; rest &= rest - 1) {
+		uint32_t i = (uint32_t)__builtin_ctz(rest);
 
 		best = tie[i] < tie[best] ? i : best;
 	}
-	((uint64_t *)at(m, m->least_key))[group] = scan.least;
+	((uint64_t *)at(m, m->least_key))[group] = least;
 	((uint64_t *)at(m, m->least_tie))[group] = tie[best];
-	((uint32_t *)at(m, m->least))[group] = scan.bits ? group * GM_MINIMA_GROUP + best : GM_NO_ITEM;
-	return scan.pinned;
+	gm_minima_leasts(m)[group] = bits ? group * GM_MINIMA_GROUP + best : GM_NO_ITEM;
 }
 
-/* Brings the stale groups up to date. A group with a pinned item stays stale: the pin holds for this event only. */
-static void refresh_stale(struct gm_minima *m, const struct gm_candidates *c)
+static void refresh_stale(struct gm_minima *m)
 {
-	uint32_t *list = at(m, m->stale_list);
+	const uint32_t *list = at(m, m->stale_list);
 	uint8_t *stale = at(m, m->stale);
-	uint32_t kept = 0;
 
 	for (uint32_t s = 0; s < m->n_stale; s++) {
-		uint32_t group = list[s];
+		const uint64_t *key = gm_minima_keys(m) + list[s] * GM_MINIMA_GROUP;
+		uint64_t least;
+		unsigned bits;
 
-		stale[group] = refresh(m, c, group);
-		if (stale[group])
-			list[kept++] = group;
+#if HAVE_X86
+		if (m->vector == GM_VECTOR_AVX512)
+			bits = scan_avx512(key, &least);
+		else
+#endif
+			bits = scan_plain(key, &least);
+		set_least(m, list[s], least, bits);
+		stale[list[s]] = 0;
 	}
-	m->n_stale = kept;
+	m->n_stale = 0;
+}
+
+/* A group whose least is pinned: its least among the others, for this question only. */
+static void set_least_candidate(struct gm_minima *m, const struct gm_candidates *c, uint32_t group)
+{
+	const uint64_t *key = gm_minima_keys(m) + group * GM_MINIMA_GROUP;
+	uint64_t least = GM_MINIMA_ABSENT;
+	unsigned bits = 0;
+
+	for (uint32_t i = 0; i < GM_MINIMA_GROUP; i++) {
+		if (key[i] == GM_MINIMA_ABSENT || key[i] > least || !gm_is_candidate(c, group * GM_MINIMA_GROUP + i))
+			continue;
+		bits = key[i] < least ? 1u << i : bits | 1u << i;
+		least = key[i];
+	}
+	set_least(m, group, least, bits);
+	gm_minima_make_stale(m, group);
 }
 
 static uint32_t least_group(struct gm_minima *m)
@@ -223,16 +204,16 @@ static uint32_t least_group(struct gm_minima *m)
 
 uint32_t gm_minima_least(struct gm_minima *m, const struct gm_candidates *c)
 {
-	const uint32_t *least = at(m, m->least);
+	const uint32_t *least = gm_minima_leasts(m);
 
+	refresh_stale(m);
 	for (;;) {
-		refresh_stale(m, c);
 		uint32_t group = least_group(m);
 
 		if (group == UINT32_MAX)
 			return GM_NO_ITEM;
 		if (gm_is_candidate(c, least[group]))
 			return least[group];
-		gm_minima_make_stale(m, group); /* remembered before it was pinned */
+		set_least_candidate(m, c, group);
 	}
 }
