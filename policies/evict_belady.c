@@ -6,98 +6,62 @@
  */
 #include "policies/minima.h"
 
-struct state {
-	size_t minima;   /* offset of struct gm_minima: residents, the farthest next use first, ties by id */
-	uint64_t next[]; /* [n_item] event number of the next request */
-};
-
-static struct gm_minima *minima_of(struct state *s)
+/* The values of the minima: the farther the next request, the smaller. Event 0 is never the next one of anybody who could be evicted, so its
+ * value may meet event 1's. Ties are ids. */
+static uint64_t value_of(uint64_t next)
 {
-	return (struct gm_minima *)(void *)((char *)s + s->minima);
-}
-
-static size_t minima_offset(uint32_t n_item)
-{
-	return (sizeof(struct state) + n_item * sizeof(uint64_t) + 63) / 64 * 64;
+	return next ? GM_NEVER - next : GM_NEVER - 1;
 }
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
 {
 	(void)arg;
-	return minima_offset(dims->n_item) + gm_minima_bytes(dims->n_item);
+	return gm_minima_bytes(dims->n_item);
 }
 
 static void init(void *state, const struct gm_pool_dims *dims, const double *arg, bool again)
 {
-	struct state *s = state;
-
 	(void)arg;
-	s->minima = minima_offset(dims->n_item);
-	gm_minima_init(minima_of(s), dims->n_item);
-	if (again)
-		return; /* the future is the trace's, a reset does not change it */
-	for (uint32_t i = 0; i < dims->n_item; i++)
-		s->next[i] = dims->first_use ? dims->first_use[i] : GM_NEVER;
-}
-
-/* The farthest has the smallest key. Event 0 is never the next one of anybody who could be evicted, so its key may meet event 1's. */
-static uint64_t key_of(uint64_t next)
-{
-	return next ? GM_NEVER - next : GM_NEVER - 1;
+	if (again) {
+		gm_minima_empty(state); /* the future is the trace's, a reset does not change it */
+		return;
+	}
+	gm_minima_init(state, dims->n_item);
+	for (uint32_t i = 0; i < dims->n_item; i++) {
+		gm_minima_values(state)[i] = value_of(dims->first_use ? dims->first_use[i] : GM_NEVER);
+		gm_minima_ties(state)[i] = i;
+	}
 }
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
-	struct state *s = state;
-	struct gm_minima *minima = minima_of(s);
-	const uint64_t *key = gm_minima_keys(minima);
+	uint64_t *value = gm_minima_values(state);
+	const uint64_t *key = gm_minima_keys(state);
 
+	gm_minima_enter_pending(state);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 
-		s->next[item] = requests->next_use[i];
+		value[item] = value_of(requests->next_use[i]);
 		if (key[item] != GM_MINIMA_ABSENT)
-			gm_minima_enter(minima, item, key_of(s->next[item]), item);
+			gm_minima_enter(state, item); /* its next request moved away: its value shrank */
 	}
-}
-
-static void land(void *state, uint32_t item)
-{
-	struct state *s = state;
-
-	gm_minima_enter(minima_of(s), item, key_of(s->next[item]), item);
 }
 
 static void insert(void *state, uint32_t item, bool preload)
 {
 	(void)preload;
-	land(state, item);
-}
-
-static void reserve(void *state, uint32_t item)
-{
-	(void)state, (void)item;
-}
-
-static void forget(void *state, uint32_t item)
-{
-	gm_minima_leave(minima_of(state), item);
-}
-
-static uint32_t victim(void *state, const struct gm_candidates *candidates, uint32_t incoming)
-{
-	(void)incoming;
-	return gm_minima_least(minima_of(state), candidates);
+	gm_minima_land(state, item);
 }
 
 static uint32_t victim_or_bypass(void *state, const struct gm_candidates *candidates, uint32_t incoming)
 {
-	const struct state *s = state;
-	uint32_t best = victim(state, candidates, incoming);
+	const uint64_t *value = gm_minima_values(state);
+	uint32_t best = gm_minima_victim(state, candidates, incoming);
 
 	if (best == GM_NO_ITEM || incoming == GM_NO_ITEM)
 		return best;
-	if (s->next[incoming] > s->next[best] || (s->next[incoming] == s->next[best] && incoming < best))
+	if (value[incoming] < value[best] || (value[incoming] == value[best] && incoming < best))
 		return incoming;
 	return best;
 }
@@ -111,11 +75,12 @@ const struct gm_evict_ops gm_evict_belady = {
 	.init = init,
 	.access = access_all,
 	.insert = insert,
-	.reserve = reserve,
-	.land = land,
-	.victim = victim,
-	.forget = forget,
+	.reserve = gm_minima_reserve,
+	.land = gm_minima_land,
+	.victim = gm_minima_victim,
+	.forget = gm_minima_forget,
 };
+
 const struct gm_evict_ops gm_evict_belady_bypass = {
 	.info = {.name = "belady-bypass",
 		 .help = "bound: belady that does not keep a fetched expert whose own next request is the farthest",
@@ -124,8 +89,8 @@ const struct gm_evict_ops gm_evict_belady_bypass = {
 	.init = init,
 	.access = access_all,
 	.insert = insert,
-	.reserve = reserve,
-	.land = land,
+	.reserve = gm_minima_reserve,
+	.land = gm_minima_land,
 	.victim = victim_or_bypass,
-	.forget = forget,
+	.forget = gm_minima_forget,
 };

@@ -29,12 +29,15 @@ static uint32_t lay_out(struct gm_minima *m, uint32_t n_item)
 	m->n_group = ((n_item + GM_MINIMA_GROUP - 1) / GM_MINIMA_GROUP + 7) / 8 * 8;
 	take(&end, sizeof(*m));
 	m->key = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
+	m->value = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
 	m->tie = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
 	m->least_key = take(&end, m->n_group * sizeof(uint64_t));
 	m->least_tie = take(&end, m->n_group * sizeof(uint64_t));
 	m->least = take(&end, m->n_group * sizeof(uint32_t));
 	m->stale = take(&end, m->n_group);
 	m->stale_list = take(&end, m->n_group * sizeof(uint32_t));
+	m->pending = take(&end, n_item * sizeof(uint32_t));
+	m->end = end;
 	return end;
 }
 
@@ -54,21 +57,26 @@ static enum gm_vector best_vector(void)
 	return GM_VECTOR_NONE;
 }
 
-void gm_minima_init(struct gm_minima *m, uint32_t n_item)
+void gm_minima_empty(struct gm_minima *m)
 {
-	lay_out(m, n_item);
-	m->n_stale = 0;
-	m->vector = best_vector();
-	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++) {
+	m->n_stale = m->n_pending = 0;
+	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++)
 		gm_minima_keys(m)[i] = GM_MINIMA_ABSENT;
-		gm_minima_ties(m)[i] = 0;
-	}
 	for (uint32_t g = 0; g < m->n_group; g++) {
 		((uint64_t *)at(m, m->least_key))[g] = GM_MINIMA_ABSENT;
 		((uint64_t *)at(m, m->least_tie))[g] = 0;
-		((uint32_t *)at(m, m->least))[g] = GM_NO_ITEM;
 		((uint8_t *)at(m, m->stale))[g] = 0;
+		gm_minima_leasts(m)[g] = GM_NO_ITEM;
 	}
+}
+
+void gm_minima_init(struct gm_minima *m, uint32_t n_item)
+{
+	lay_out(m, n_item);
+	m->vector = best_vector();
+	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++)
+		gm_minima_values(m)[i] = gm_minima_ties(m)[i] = 0;
+	gm_minima_empty(m);
 }
 
 /* --- scans, plain and vectorised --- */
@@ -202,18 +210,41 @@ static uint32_t least_group(struct gm_minima *m)
 	return least_plain(key, tie, m->n_group);
 }
 
-uint32_t gm_minima_least(struct gm_minima *m, const struct gm_candidates *c)
+uint32_t gm_minima_victim(void *state, const struct gm_candidates *candidates, uint32_t incoming)
 {
+	struct gm_minima *m = state;
 	const uint32_t *least = gm_minima_leasts(m);
 
+	(void)incoming;
 	refresh_stale(m);
 	for (;;) {
 		uint32_t group = least_group(m);
 
 		if (group == UINT32_MAX)
 			return GM_NO_ITEM;
-		if (gm_is_candidate(c, least[group]))
+		if (gm_is_candidate(candidates, least[group]))
 			return least[group];
-		set_least_candidate(m, c, group);
+		set_least_candidate(m, candidates, group);
 	}
+}
+
+void gm_minima_reserve(void *state, uint32_t item)
+{
+	(void)state, (void)item; /* a reserved item is no candidate */
+}
+
+void gm_minima_land(void *state, uint32_t item)
+{
+	struct gm_minima *m = state;
+
+	((uint32_t *)at(m, m->pending))[m->n_pending++] = item;
+}
+
+void gm_minima_forget(void *state, uint32_t item)
+{
+	struct gm_minima *m = state;
+
+	gm_minima_keys(m)[item] = GM_MINIMA_ABSENT;
+	if (gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item)
+		gm_minima_make_stale(m, item / GM_MINIMA_GROUP);
 }

@@ -1,40 +1,61 @@
-/* The smallest of many keys, changed often and asked for seldom: minima in two levels.
+/* Eviction by the smallest of many values that change often and are asked for seldom: minima in two levels, and the parts of an eviction
+ * policy that follow from them.
  *
- * Items lie in groups of 16. Each group remembers its smallest (key, then tie) as long as no change made it stale; asking brings
- * the stale groups up to date and compares groups. A change costs a few instructions, a question a few scans of 16, vectorised where the
- * machine can (with a scalar twin that gives the same answers). Keys of items that are not in the pool are GM_MINIMA_ABSENT.
+ * Every item has a value and a tie-breaker, in the pool or not; items in the pool also have a key, which is their value. Items lie in
+ * groups of 16, and each group remembers its least (key, then tie) until a change makes it stale. A change costs a few instructions, a
+ * question a few scans of 16, vectorised where the machine can (with a scalar twin that gives the same answers).
+ *
+ * A policy's state begins with a struct gm_minima and its arrays; what is the policy's own follows behind gm_minima_bytes.
  */
 #ifndef GM_POLICIES_MINIMA_H
 #define GM_POLICIES_MINIMA_H
 
 #include "policies/policy.h"
 
-#define GM_MINIMA_ABSENT UINT64_MAX
+#define GM_MINIMA_ABSENT UINT64_MAX /* key of an item that is not in the pool; no value may be so large */
 #define GM_MINIMA_GROUP 16u
 
-/* All of it lies in one flat block: the struct, then its arrays. */
 struct gm_minima {
 	uint32_t n_item, n_group;
-	uint32_t key, tie;             /* offsets of uint64_t [n_group * 16] */
-	uint32_t least_key, least_tie; /* offsets of uint64_t [n_group]: of the group's smallest */
+	uint32_t value, tie, key;      /* offsets of uint64_t [n_group * 16] */
+	uint32_t least_key, least_tie; /* offsets of uint64_t [n_group]: of the group's least */
 	uint32_t least;                /* offset of uint32_t [n_group]: the item, GM_NO_ITEM if the group is empty */
 	uint32_t stale;                /* offset of uint8_t [n_group] */
 	uint32_t stale_list;           /* offset of uint32_t [n_group] */
 	uint32_t n_stale;
-	uint32_t vector; /* enum gm_vector: what this machine can */
+	uint32_t
+		pending; /* offset of uint32_t [n_item]: entered since the last access, and pinned until the next: no candidates */
+	uint32_t n_pending;
+	uint32_t end;    /* gm_minima_bytes: what is behind */
+	uint32_t vector; /* what this machine can */
 };
 
 size_t gm_minima_bytes(uint32_t n_item);
+
+/* Everything absent; values and ties 0. */
 void gm_minima_init(struct gm_minima *minima, uint32_t n_item);
+
+/* Everything absent; values and ties stay. */
+void gm_minima_empty(struct gm_minima *minima);
+
+static inline uint64_t *gm_minima_values(struct gm_minima *m)
+{
+	return (uint64_t *)(void *)((char *)m + m->value);
+}
+
+static inline uint64_t *gm_minima_ties(struct gm_minima *m)
+{
+	return (uint64_t *)(void *)((char *)m + m->tie);
+}
 
 static inline uint64_t *gm_minima_keys(struct gm_minima *m)
 {
 	return (uint64_t *)(void *)((char *)m + m->key);
 }
 
-static inline uint64_t *gm_minima_ties(struct gm_minima *m)
+static inline uint32_t *gm_minima_leasts(struct gm_minima *m)
 {
-	return (uint64_t *)(void *)((char *)m + m->tie);
+	return (uint32_t *)(void *)((char *)m + m->least);
 }
 
 static inline void gm_minima_make_stale(struct gm_minima *m, uint32_t group)
@@ -47,31 +68,29 @@ static inline void gm_minima_make_stale(struct gm_minima *m, uint32_t group)
 	}
 }
 
-static inline uint32_t *gm_minima_leasts(struct gm_minima *m)
+/* The value of an item grew, or its tie did. */
+static inline void gm_minima_grow(struct gm_minima *m, uint32_t item, uint64_t value, uint64_t tie)
 {
-	return (uint32_t *)(void *)((char *)m + m->least);
-}
+	uint64_t *key = gm_minima_keys(m);
 
-/* The key of an item in the pool grew, or its tie did. */
-static inline void gm_minima_grew(struct gm_minima *m, uint32_t item, uint64_t key, uint64_t tie)
-{
-	uint32_t group = item / GM_MINIMA_GROUP;
-
-	gm_minima_keys(m)[item] = key;
+	gm_minima_values(m)[item] = value;
 	gm_minima_ties(m)[item] = tie;
-	if (gm_minima_leasts(m)[group] == item)
-		gm_minima_make_stale(m, group);
+	if (key[item] == GM_MINIMA_ABSENT)
+		return;
+	key[item] = value;
+	if (gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item)
+		gm_minima_make_stale(m, item / GM_MINIMA_GROUP);
 }
 
-/* An item enters the pool, or its key shrank. */
-static inline void gm_minima_enter(struct gm_minima *m, uint32_t item, uint64_t key, uint64_t tie)
+/* An item is in the pool from now on, or its value shrank there. */
+static inline void gm_minima_enter(struct gm_minima *m, uint32_t item)
 {
 	uint32_t group = item / GM_MINIMA_GROUP;
 	uint64_t *least_key = (uint64_t *)(void *)((char *)m + m->least_key);
 	uint64_t *least_tie = (uint64_t *)(void *)((char *)m + m->least_tie);
+	uint64_t key = gm_minima_values(m)[item], tie = gm_minima_ties(m)[item];
 
 	gm_minima_keys(m)[item] = key;
-	gm_minima_ties(m)[item] = tie;
 	if (key < least_key[group] || (key == least_key[group] && tie < least_tie[group])) {
 		least_key[group] = key;
 		least_tie[group] = tie;
@@ -79,16 +98,21 @@ static inline void gm_minima_enter(struct gm_minima *m, uint32_t item, uint64_t 
 	}
 }
 
-static inline void gm_minima_leave(struct gm_minima *m, uint32_t item)
+/* To be called at the start of every access: what entered since the last one has lost its pin. */
+static inline void gm_minima_enter_pending(struct gm_minima *m)
 {
-	uint32_t group = item / GM_MINIMA_GROUP;
+	const uint32_t *pending = (const uint32_t *)(const void *)((const char *)m + m->pending);
 
-	gm_minima_keys(m)[item] = GM_MINIMA_ABSENT;
-	if (gm_minima_leasts(m)[group] == item)
-		gm_minima_make_stale(m, group);
+	for (uint32_t i = 0; i < m->n_pending; i++)
+		gm_minima_enter(m, pending[i]);
+	m->n_pending = 0;
 }
 
-/* The candidate with the smallest key, then the smallest tie (ties must be unique among items of equal key); GM_NO_ITEM if there is none. */
-uint32_t gm_minima_least(struct gm_minima *minima, const struct gm_candidates *candidates);
+/* Parts of struct gm_evict_ops, for a state that begins with a struct gm_minima: the victim is the candidate with the smallest value, then the
+ * smallest tie (ties must be unique among items of equal value). */
+void gm_minima_reserve(void *state, uint32_t item);
+void gm_minima_land(void *state, uint32_t item);
+uint32_t gm_minima_victim(void *state, const struct gm_candidates *candidates, uint32_t incoming);
+void gm_minima_forget(void *state, uint32_t item);
 
 #endif

@@ -13,7 +13,7 @@ extern const struct gm_miss_ops gm_miss_drop;
 const struct gm_miss_ops gm_miss_drop = {
 	.info = {.name = "drop",
 		 .help = "fetch the first choice and weights of at least TAU, drop the rest",
-		 .flags = GM_NEEDS_GATES,
+		 .flags = GM_NEEDS_GATES | GM_DROPS,
 		 .n_param = 1,
 		 .param = {{.name = "TAU", .help = "gate weight", .min = 0, .max = 1}}},
 	.decide = decide,

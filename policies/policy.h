@@ -58,6 +58,7 @@ enum gm_policy_flag {
 	GM_NEEDS_GATES = 64,      /* decides or counts by gate weights */
 	GM_NEEDS_CPU = 128,       /* computes on the CPU: its times must be known */
 	GM_ONLY_FETCHES = 256,    /* a miss rule that answers FETCH and nothing else: the core need not ask it */
+	GM_DROPS = 512,           /* a miss rule that may leave picks out */
 };
 
 /* --- eviction --- */

@@ -9,7 +9,7 @@
 extern const struct gm_evict_ops gm_evict_nop, gm_evict_lru, gm_evict_fifo, gm_evict_lfu, gm_evict_lfu_decay,
 	gm_evict_belady, gm_evict_belady_bypass;
 extern const struct gm_miss_ops gm_miss_fetch, gm_miss_threshold, gm_miss_first_choice, gm_miss_substitute, gm_miss_drop,
-	gm_miss_cpu;
+	gm_miss_cpu, gm_miss_compose;
 extern const struct gm_admit_ops gm_admit_fetch, gm_admit_background;
 
 const struct gm_evict_ops *const gm_evict_table[] = {
@@ -18,7 +18,8 @@ const struct gm_evict_ops *const gm_evict_table[] = {
 };
 
 const struct gm_miss_ops *const gm_miss_table[] = {
-	&gm_miss_fetch, &gm_miss_threshold, &gm_miss_first_choice, &gm_miss_substitute, &gm_miss_drop, &gm_miss_cpu, NULL,
+	&gm_miss_fetch, &gm_miss_threshold, &gm_miss_first_choice, &gm_miss_substitute,
+	&gm_miss_drop,  &gm_miss_cpu,       &gm_miss_compose,      NULL,
 };
 
 const struct gm_admit_ops *const gm_admit_table[] = {&gm_admit_fetch, &gm_admit_background, NULL};
