@@ -7,6 +7,7 @@
 
 extern const struct gm_command gm_sim_run;
 extern const struct gm_command gm_sim_sweep;
+extern const struct gm_command gm_sim_curve;
 extern const struct gm_command gm_sim_policies;
 
 /* --- options that run and sweep share: files by layer, sequence and token, --quiet --- */

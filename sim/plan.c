@@ -248,8 +248,7 @@ static int resolve_needs(struct gm_plan *plan, const struct gm_settings *s, cons
 		plan->window_flags |= GM_WINDOWS_TAIL;
 	if (s->miss.ops->info.flags & GM_NEEDS_GATES)
 		plan->window_flags |= GM_WINDOWS_GATES;
-	if (s->head_only)
-		plan->window_flags |= GM_WINDOWS_HEAD_ONLY;
+	plan->config.head_only = s->head_only && gm_trace_tail(trace) == GM_TAIL_NONE;
 	return GM_OK;
 }
 

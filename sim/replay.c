@@ -61,6 +61,7 @@ size_t gm_replay_bytes(const struct gm_replay_config *config)
 	const struct gm_core_config *core = &config->core;
 	size_t bytes = sizeof(struct gm_replay) + gm_core_bytes(core) + core->n_layer * sizeof(struct gm_tally);
 
+	bytes += (size_t)core->n_layer * (core->top_k + 1) * (core->top_k + 1) * sizeof(uint64_t);
 	if (is_timed(config))
 		bytes += gm_clock_bytes(core->n_layer, core->n_expert, config->hw->disk);
 	return bytes;
@@ -166,6 +167,9 @@ static int beyond(void *user, uint32_t row, const uint16_t **expert, const doubl
 	struct gm_replay *r = user;
 	uint32_t offset = r->event_offset ? r->event_offset[row] : row;
 
+	*n = 0;
+	if (r->config->head_only)
+		return GM_OK;
 	return gm_windows_beyond(r->windows, r->event_layer, r->event_first + offset, expert, score, n, err);
 }
 

@@ -13,6 +13,7 @@ struct gm_replay_config {
 	enum gm_prefill prefill;
 	uint64_t warmup; /* tokens left out of every statistic */
 	bool reset_per_sequence;
+	bool head_only; /* a substitute that would have to be sought beyond the ranking is a fallback (head_exhausted) */
 	const uint32_t *preload; /* [n_preload] as gm_core_preload takes it, or NULL */
 	size_t n_preload;
 };

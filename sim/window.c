@@ -307,7 +307,7 @@ int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, const ui
 
 	*n = 0;
 	if (gm_trace_tail(w->trace) == GM_TAIL_NONE)
-		return w->flags & GM_WINDOWS_HEAD_ONLY ? GM_OK : no_tail(w, token, layer, err);
+		return no_tail(w, token, layer, err);
 	GM_TRY(load_tail(w, token, err));
 	const struct gm_block *b = w->block.tail ? &w->block : &w->tail;
 	size_t row = (size_t)layer * b->n_token + (size_t)(token - b->first_token);

@@ -29,10 +29,9 @@ struct gm_window {
 struct gm_windows; /* an iterator over a trace */
 
 enum gm_windows_flag {
-	GM_WINDOWS_NEXT_USE = 1,  /* one pass backwards first: needs a seekable trace */
-	GM_WINDOWS_TAIL = 2,      /* gm_windows_beyond will be asked for; a streamed trace must then be decoded whole */
-	GM_WINDOWS_HEAD_ONLY = 4, /* gm_windows_beyond answers "none" instead of failing where there is no tail */
-	GM_WINDOWS_GATES = 8,     /* gate weights are wanted */
+	GM_WINDOWS_NEXT_USE = 1, /* one pass backwards first: needs a seekable trace */
+	GM_WINDOWS_TAIL = 2,     /* gm_windows_beyond will be asked for; a streamed trace must then be decoded whole */
+	GM_WINDOWS_GATES = 4,    /* gate weights are wanted */
 };
 
 /* The trace must outlive it. Several iterators can read one seekable trace in turn. */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { FORMAT = 1, OUT, META, HEAD, TAIL, MODEL, GATING, TOP_K, EXPERT_BYTES, DENSE_BYTES, SOURCE, PASS, QUIET };
+enum { FORMAT = 1, OUT, META, TENSORS, HEAD, TAIL, MODEL, GATING, TOP_K, EXPERT_BYTES, DENSE_BYTES, SOURCE, PASS, QUIET };
 
 struct state {
 	const struct gm_importer *importer;
@@ -18,11 +18,14 @@ static const struct gm_option options[] = {
 	 "format of the input:\n"
 	 "  jsonl        a JSON object a row, in any order; line 1 has the model's facts\n"
 	 "  npy          float16/float32 array [tokens, layers, experts] and --meta FILE\n"
+	 "  safetensors  a tensor [tokens, experts] a layer (F32, F16, BF16), --meta FILE\n"
 	 "  topk-csv     seq,label,pos,layer,rank,expert,weight: no logits\n"
 	 "  route-trace  BigMoeOnEdge route_trace v1 CSV: no logits\n"
 	 "each may be compressed with zstd"},
 	{OUT, 'o', "out", "FILE", "the trace to write; - for standard output"},
-	{META, 0, "meta", "FILE", "npy: JSON with the facts of the model, sequences, token ids"},
+	{META, 0, "meta", "FILE", "npy, safetensors: JSON with the facts of the model,\nsequences, token ids"},
+	{TENSORS, 0, "tensors", "PATTERN",
+	 "safetensors: names of the layers' tensors, * for the\nlayer's number: router_logits.*"},
 	{HEAD, 0, "head", "M", "ranked experts kept in exact float32 a row\n(default 32, or all if fewer)"},
 	{TAIL, 0, "tail", "f32|f16|none", "how the other logits are kept (default f16)"},
 	{MODEL, 0, "model", "NAME", "name of the model, instead of the input's"},
@@ -67,6 +70,9 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 		return GM_OK;
 	case META:
 		o->meta = value;
+		return GM_OK;
+	case TENSORS:
+		o->tensors = value;
 		return GM_OK;
 	case HEAD:
 		GM_TRY(gm_parse_u64(value, "--head", 1, GM_MAX_EXPERT, &number, err));
@@ -116,6 +122,8 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 	if (s->options.meta && !s->importer->takes_meta)
 		return gm_fail(err, GM_ERR_USAGE, "no use for it: --meta: %s has its facts in its first lines",
 			       s->importer->name);
+	if (s->options.tensors && strcmp(s->importer->name, "safetensors") != 0)
+		return gm_fail(err, GM_ERR_USAGE, "no use for it: --tensors: %s has no named tensors", s->importer->name);
 	if (s->importer->kind == GM_KIND_TOPK && (s->options.n_head || s->options.tail_given))
 		return gm_fail(err, GM_ERR_USAGE, "%s has no logits, so neither head nor tail: leave --head and --tail out",
 			       s->importer->name);

@@ -25,34 +25,34 @@ static int open_part(struct decoder *d, uint32_t column, uint32_t part, struct g
 {
 	const struct gm_part *p = &d->directory->part[gm_column_slot(column) + (int)part];
 	const uint8_t *stored = d->payload + p->offset;
-
-	if (gm_hash(stored, p->stored) != p->hash)
-		return gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: the checksum does not match: damaged",
-			       gm_column_name(column), part);
-	if (p->encoding == GM_ENCODING_RAW) {
-		*out = stored;
-		return GM_OK;
-	}
 	struct gm_codec *codec = d->codec;
+
+	*out = stored;
+	if (gm_hash(stored, p->stored) != p->hash) {
+		gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: the checksum does not match: damaged",
+			gm_column_name(column), part);
+		return GM_ERR_FORMAT;
+	}
+	if (p->encoding == GM_ENCODING_RAW)
+		return GM_OK;
 	if (!codec->decompress)
 		codec->decompress = ZSTD_createDCtx();
 	if (!codec->decompress)
 		return gm_fail(d->err, GM_ERR_MEMORY, "out of memory: zstd context");
 	GM_TRY(gm_buffer_reserve(scratch, p->raw, d->err));
 	size_t n = ZSTD_decompressDCtx(codec->decompress, scratch->data, p->raw, stored, p->stored);
-	if (n != p->raw)
-		return gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: does not unpack to %u bytes: %s",
-			       gm_column_name(column), part, p->raw,
-			       ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is shorter");
+	if (n != p->raw) {
+		gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: does not unpack to %u bytes: %s",
+			gm_column_name(column), part, p->raw, ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is shorter");
+		return GM_ERR_FORMAT;
+	}
 	*out = scratch->data;
 	return GM_OK;
 }
 
-/* All parts of a column into d->plane. */
-static int open_planes(struct decoder *d, uint32_t column)
+/* The first n_part parts of a column into d->plane. */
+static int open_planes(struct decoder *d, uint32_t column, uint32_t n_part)
 {
-	uint32_t n_part = gm_column_parts(&d->codec->geometry, column);
-
 	for (uint32_t part = 0; part < n_part; part++)
 		GM_TRY(open_part(d, column, part, &d->codec->plane[part], &d->plane[part]));
 	return GM_OK;
@@ -250,7 +250,7 @@ static int read_head_ids(struct decoder *d, bool all_distinct)
 	size_t n = (size_t)d->n_row * g->n_head;
 	uint16_t *ids = d->block->head;
 
-	GM_TRY(open_planes(d, GM_COLUMN_HEAD_ID));
+	GM_TRY(open_planes(d, GM_COLUMN_HEAD_ID, gm_high_bits(g->n_expert) ? 2 : 1));
 	join_ids(ids, d->plane[0], d->plane[1], n, gm_high_bits(g->n_expert));
 	return check_ids(d, ids, all_distinct ? g->n_head : g->top_k);
 }
@@ -309,7 +309,7 @@ static int read_head_logits(struct decoder *d)
 	size_t done = 0;
 	const uint8_t *bases;
 
-	GM_TRY(open_planes(d, GM_COLUMN_HEAD_KEY));
+	GM_TRY(open_planes(d, GM_COLUMN_HEAD_KEY, 4));
 	GM_TRY(open_part(d, GM_COLUMN_HEAD_BASE, 0, &d->codec->plane[4], &bases));
 	const uint8_t *const base[4] = {bases, bases + g->n_layer, bases + 2 * (size_t)g->n_layer,
 					bases + 3 * (size_t)g->n_layer};
@@ -346,7 +346,7 @@ static bool all_finite(const double *values, size_t n)
 
 static int read_lse(struct decoder *d)
 {
-	GM_TRY(open_planes(d, GM_COLUMN_LSE));
+	GM_TRY(open_planes(d, GM_COLUMN_LSE, 8));
 	join_f64(d->block->lse, d->plane, d->n_row);
 	if (!all_finite(d->block->lse, d->n_row))
 		return gm_fail(d->err, GM_ERR_FORMAT, "a log-sum-exp is not a finite number");
@@ -358,7 +358,7 @@ static int read_weights(struct decoder *d)
 	uint32_t top_k = d->codec->geometry.top_k;
 	double *weight = d->block->weight;
 
-	GM_TRY(open_planes(d, GM_COLUMN_WEIGHT));
+	GM_TRY(open_planes(d, GM_COLUMN_WEIGHT, 8));
 	join_f64(weight, d->plane, (size_t)d->n_row * top_k);
 	for (uint32_t row = 0; row < d->n_row; row++, weight += top_k) {
 		double sum = 0;
@@ -435,7 +435,7 @@ static int read_tail(struct decoder *d)
 	size_t n = (size_t)d->n_row * (g->n_expert - g->n_head);
 	float *out = d->block->tail;
 
-	GM_TRY(open_planes(d, GM_COLUMN_TAIL));
+	GM_TRY(open_planes(d, GM_COLUMN_TAIL, g->tail == GM_TAIL_F16 ? 2 : 4));
 	bool bad = g->tail == GM_TAIL_F16 ? halves_to_floats(out, d->plane[0], d->plane[1], n)
 					  : planes_to_floats(out, d->plane, n);
 	if (bad)
@@ -453,7 +453,7 @@ static int read_prediction(struct decoder *d)
 		memset(out, 0xff, n * sizeof(*out));
 		return GM_OK;
 	}
-	GM_TRY(open_planes(d, GM_COLUMN_PREDICTION));
+	GM_TRY(open_planes(d, GM_COLUMN_PREDICTION, 2));
 	join_16(out, d->plane[0], d->plane[1], n);
 	for (size_t i = 0; i < n; i++)
 		if (out[i] >= g->n_expert && out[i] != 0xffff)
@@ -536,17 +536,16 @@ static int prepare_block(const struct gm_geometry *g, const struct gm_directory 
 	block->n_layer = g->n_layer;
 	block->n_head = g->n_head;
 	block->top_k = g->top_k;
-	size_t needed = lay_out(g, block, NULL, tail, prediction) + 64;
+	size_t needed = lay_out(g, block, NULL, tail, prediction);
 	if (needed > block->capacity_bytes) {
 		gm_block_free(block);
-		block->memory = malloc(needed);
+		block->memory = aligned_alloc(64, needed); /* a multiple of 64: arrays begin on cache lines */
 		if (!block->memory)
 			return gm_fail(err, GM_ERR_MEMORY, "out of memory: a block of %zu bytes", needed);
 		block->capacity_bytes = needed;
 		return prepare_block(g, d, want, block, err);
 	}
-	uint8_t *aligned = (uint8_t *)(((uintptr_t)block->memory + 63) & ~(uintptr_t)63);
-	lay_out(g, block, aligned, tail, prediction);
+	lay_out(g, block, block->memory, tail, prediction);
 	return GM_OK;
 }
 
@@ -571,7 +570,7 @@ int gm_codec_decode(struct gm_codec *codec, const struct gm_directory *directory
 	GM_TRY(read_tokens(&d));
 	GM_TRY(read_present(&d));
 	GM_TRY(read_head_ids(&d, block->tail != NULL));
-	if (g->kind == GM_KIND_LOGITS) {
+	if (block->logit) {
 		GM_TRY(read_head_logits(&d));
 		GM_TRY(read_lse(&d));
 	} else {

@@ -20,6 +20,7 @@ extern const struct gm_command gm_traces_export;
 extern const struct gm_command gm_traces_synth; /* cmd_synth.c */
 extern const struct gm_command gm_traces_cut;
 extern const struct gm_command gm_traces_cat;
+extern const struct gm_command gm_traces_stats;
 
 /* --- words of the command line --- */
 

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+static const uint8_t magic_bytes[8] = {0x89, 'G', 'M', 'T', '\r', '\n', 0x1a, '\n'};
+
 static const char frame_names[GM_FRAME_UNKNOWN][5] = {"HEAD", "SEQN", "BLCK", "INDX", "GEND"};
 
 int gm_buffer_reserve(struct gm_buffer *buffer, size_t capacity, struct gm_error *err)
@@ -39,7 +41,7 @@ void gm_buffer_free(struct gm_buffer *buffer)
 
 void gm_preamble_write(uint8_t out[GM_PREAMBLE_BYTES])
 {
-	memcpy(out, GM_TRACE_MAGIC, 8);
+	memcpy(out, magic_bytes, sizeof(magic_bytes));
 	gm_put_u32(out + 8, GM_TRACE_VERSION);
 	gm_put_u32(out + 12, 0);
 }
@@ -50,7 +52,7 @@ int gm_preamble_check(const uint8_t *data, size_t size, struct gm_error *err)
 
 	if (magic == 0)
 		return gm_fail(err, GM_ERR_FORMAT, "the file is empty: must be a .gmt trace");
-	if (memcmp(data, GM_TRACE_MAGIC, magic) != 0)
+	if (memcmp(data, magic_bytes, magic) != 0)
 		return gm_fail(err, GM_ERR_FORMAT,
 			       "not a .gmt trace: byte 0: must begin with the magic bytes 89 47 4d 54 0d 0a 1a 0a");
 	if (size < GM_PREAMBLE_BYTES)

@@ -13,7 +13,6 @@
 #error "the trace library reads and writes little-endian fields in place: this machine needs byte swaps in format.h"
 #endif
 
-#define GM_TRACE_MAGIC "\x89GMT\r\n\x1a\n" /* as PNG's: a transfer in text mode damages it visibly */
 #define GM_TRACE_VERSION 1u
 #define GM_PREAMBLE_BYTES 16u /* magic, version u32, reserved u32 = 0 */
 #define GM_FRAME_BYTES 32u    /* frame header */

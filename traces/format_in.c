@@ -59,7 +59,7 @@ static int read_some(struct gm_input *in, uint64_t offset, uint8_t *to, size_t n
 		if (r < 0 && errno == EINTR)
 			continue;
 		if (r < 0)
-			return gm_fail(err, GM_ERR_IO, "byte %llu cannot be read: %s", (unsigned long long)(offset + *got),
+			return gm_fail(err, GM_ERR_IO, "byte %llu cannot be read: %s", (unsigned long long)offset + *got,
 				       strerror(errno));
 		if (r == 0)
 			break;

@@ -109,6 +109,23 @@ static int write_all(struct gm_trace_out *out, const void *data, size_t size, st
 	return GM_OK;
 }
 
+bool gm_trace_out_removed(const struct gm_trace_out *out)
+{
+	struct stat st;
+
+	return out->part && fstat(out->fd, &st) == 0 && st.st_nlink == 0;
+}
+
+/* A file that nobody can find would take all further blocks and keep none: better to stop now. */
+static int check_there(struct gm_trace_out *out, struct gm_error *err)
+{
+	if (out->failed || !gm_trace_out_removed(out))
+		return GM_OK;
+	out->failed = true;
+	return gm_fail(err, GM_ERR_IO, "%s: was removed while it was being written: leave file and folder in place",
+		       out->part);
+}
+
 static int write_frame(struct gm_trace_out *out, enum gm_frame_type type, const void *payload, size_t size, uint64_t *hash,
 		       struct gm_error *err)
 {
@@ -154,6 +171,7 @@ int gm_trace_out_block(struct gm_trace_out *out, const uint8_t *frame, size_t si
 		       struct gm_error *err)
 {
 	block->offset = out->offset;
+	GM_TRY(check_there(out, err));
 	GM_TRY(write_all(out, frame, size, err));
 	return gm_index_add_block(&out->index, block, err);
 }
@@ -167,13 +185,29 @@ static int close_fd(struct gm_trace_out *out)
 	return fd >= 0 && fd != STDOUT_FILENO ? close(fd) : 0;
 }
 
+/* Where the file lies by now: its folder may have been moved. */
+static void find_file(const struct gm_trace_out *out, char *where, size_t size)
+{
+	char link[64];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", out->fd);
+	n = readlink(link, where, size - 1);
+	if (n > 0)
+		where[n] = '\0';
+	else
+		snprintf(where, size, "%s", out->part ? out->part : out->path);
+}
+
 int gm_trace_out_finish(struct gm_trace_out *out, struct gm_error *err)
 {
+	char where[512];
 	uint8_t trailer[GM_TRAILER_PAYLOAD];
 	struct gm_buffer payload = {0};
 	uint64_t hash, index_offset;
 	int status;
 
+	GM_TRY_OUT(check_there(out, err));
 	GM_TRY_OUT(gm_trace_out_sequences(out, out->index.n_sequence, err));
 	GM_TRY_OUT(gm_index_write(&out->index, &payload, err));
 	index_offset = out->offset;
@@ -181,14 +215,15 @@ int gm_trace_out_finish(struct gm_trace_out *out, struct gm_error *err)
 	gm_put_u64(trailer, index_offset);
 	gm_put_u64(trailer + 8, out->offset + GM_TRAILER_BYTES);
 	GM_TRY_OUT(write_frame(out, GM_FRAME_GEND, trailer, sizeof(trailer), &hash, err));
+	find_file(out, where, sizeof(where));
 	if (close_fd(out) != 0) {
 		out->failed = true;
 		GM_TRY_OUT(gm_fail(err, GM_ERR_IO, "%s: cannot be written: %s", out->path, strerror(errno)));
 	}
 	if (out->part && rename(out->part, out->path) != 0) {
 		out->failed = true;
-		GM_TRY_OUT(
-			gm_fail(err, GM_ERR_IO, "%s: cannot be renamed to %s: %s", out->part, out->path, strerror(errno)));
+		GM_TRY_OUT(gm_fail(err, GM_ERR_IO, "cannot be renamed to %s: %s: the trace is whole and lies at %s",
+				   out->path, strerror(errno), where));
 	}
 	free(out->part);
 	out->part = NULL;

@@ -30,6 +30,9 @@ int gm_trace_out_sequences(struct gm_trace_out *out, uint32_t end, struct gm_err
 int gm_trace_out_block(struct gm_trace_out *out, const uint8_t *frame, size_t size, struct gm_index_block *block,
 		       struct gm_error *err);
 
+/* Whether somebody has deleted the .part file (or its whole folder) meanwhile. */
+bool gm_trace_out_removed(const struct gm_trace_out *out);
+
 /* The remaining sequences, index and trailer; closes and renames. */
 int gm_trace_out_finish(struct gm_trace_out *out, struct gm_error *err);
 

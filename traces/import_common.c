@@ -3,10 +3,13 @@
 #include "base/number.h"
 #include "traces/commands.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A new format is a line here and a file import_NAME.c. */
 const struct gm_importer gm_importers[] = {
@@ -14,6 +17,8 @@ const struct gm_importer gm_importers[] = {
 	 false, gm_import_jsonl},
 	{"npy", "float16 or float32 array [tokens, layers, experts], facts in --meta FILE", GM_KIND_LOGITS, true,
 	 gm_import_npy},
+	{"safetensors", "a tensor a layer, [tokens, experts] of F32, F16 or BF16, facts in --meta FILE", GM_KIND_LOGITS, true,
+	 gm_import_safetensors},
 	{"topk-csv", "seq,label,pos,layer,rank,expert,weight: selected experts only, no logits", GM_KIND_TOPK, false,
 	 gm_import_topk_csv},
 	{"route-trace", "BigMoeOnEdge `# route_trace v1` CSV: selected experts only, no logits", GM_KIND_TOPK, false,
@@ -64,6 +69,32 @@ int gm_error_at(struct gm_error *err, const char *format, ...)
 	err->code = GM_OK;
 	return gm_fail(err, old.code, "%.*s: %s%s", last ? (int)(last - old.text) : (int)strlen(old.text), old.text, where,
 		       last ? last : "");
+}
+
+/* The folder of a path ends behind its last slash. */
+int gm_import_temporary(const char *near, struct gm_error *err)
+{
+	const char *slash = strrchr(near, '/'), *folder = getenv("TMPDIR");
+	char path[4096];
+	size_t n;
+
+	if (!folder || !*folder)
+		folder = "/var/tmp"; /* /tmp is often held in memory */
+	n = strlen(folder);
+	if (strcmp(near, "-") != 0) {
+		folder = slash ? near : ".";
+		n = slash ? (size_t)(slash - near) + 1 : 1;
+	}
+	if (n + sizeof("/gatemass-XXXXXX") > sizeof(path))
+		return gm_fail(err, GM_ERR_USAGE, "the path is too long: %.60s…", near);
+	memcpy(path, folder, n);
+	memcpy(path + n, "/gatemass-XXXXXX", sizeof("/gatemass-XXXXXX"));
+	int fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return gm_fail(err, GM_ERR_IO, "cannot make a temporary file: folder %.*s: %s", (int)n, path,
+			       strerror(errno));
+	unlink(path);
+	return fd;
 }
 
 static void set_string(struct gm_json *facts, const char *key, const char *text, bool *ok)

@@ -13,7 +13,8 @@
 /* What the command line gives. Texts are NULL and numbers 0 where nothing was said. */
 struct gm_import_options {
 	const char *output;
-	const char *meta;         /* a JSON file with the facts of an array (npy) */
+	const char *meta;         /* a JSON file with the facts of an array (npy, safetensors) */
+	const char *tensors;      /* pattern of the layers' names (safetensors) */
 	const char *model_name;   /* the next ones override or complete what the input says */
 	const char *gating;       /* "softmax", "sigmoid" */
 	const char *expert_bytes; /* a size for all layers, or a comma list of one a layer */
@@ -50,6 +51,7 @@ extern const struct gm_importer gm_importers[];
 
 int gm_import_jsonl(struct gm_feed *input, const struct gm_import_options *options, struct gm_error *err);
 int gm_import_npy(struct gm_feed *input, const struct gm_import_options *options, struct gm_error *err);
+int gm_import_safetensors(struct gm_feed *input, const struct gm_import_options *options, struct gm_error *err);
 int gm_import_topk_csv(struct gm_feed *input, const struct gm_import_options *options, struct gm_error *err);
 int gm_import_route_trace(struct gm_feed *input, const struct gm_import_options *options, struct gm_error *err);
 
@@ -76,6 +78,10 @@ struct gm_import_sequence {
 /* The key "sequences" of the facts. *table NULL and *n 0 where it is absent; free() the table. */
 int gm_import_sequences(const struct gm_json *facts, const char *where, struct gm_import_sequence **table, uint32_t *n,
 			struct gm_error *err);
+
+/* An unlinked temporary file in the folder of the path `near` (disk space is needed there anyway), or in TMPDIR for "-". Returns its
+ * descriptor. */
+int gm_import_temporary(const char *near, struct gm_error *err);
 
 /* A note on stderr that is no error ("traces: note: …"), unless --quiet. */
 void gm_import_note(const struct gm_import_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));

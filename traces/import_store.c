@@ -3,7 +3,6 @@
 #include "traces/commands.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -54,32 +53,6 @@ struct gm_store {
 };
 
 /* --- the temporary file --- */
-
-/* The folder of a path ends behind its last slash. */
-static int open_temporary(const char *near, struct gm_error *err)
-{
-	const char *slash = strrchr(near, '/'), *folder = getenv("TMPDIR");
-	char path[4096];
-	size_t n;
-
-	if (!folder || !*folder)
-		folder = "/var/tmp"; /* /tmp is often held in memory */
-	n = strlen(folder);
-	if (strcmp(near, "-") != 0) {
-		folder = slash ? near : ".";
-		n = slash ? (size_t)(slash - near) + 1 : 1;
-	}
-	if (n + sizeof("/gatemass-XXXXXX") > sizeof(path))
-		return gm_fail(err, GM_ERR_USAGE, "the path is too long: %.60s…", near);
-	memcpy(path, folder, n);
-	memcpy(path + n, "/gatemass-XXXXXX", sizeof("/gatemass-XXXXXX"));
-	int fd = mkostemp(path, O_CLOEXEC);
-	if (fd < 0)
-		return gm_fail(err, GM_ERR_IO, "cannot make a temporary file: folder %.*s: %s", (int)n, path,
-			       strerror(errno));
-	unlink(path);
-	return fd;
-}
 
 static int flush_records(struct gm_store *store, struct gm_error *err)
 {
@@ -141,7 +114,7 @@ struct gm_store *gm_store_new(const char *near, const char *input_name, enum gm_
 	store->buffer = gm_alloc(store->buffer_bytes, 1, err);
 	store->token = gm_alloc((size_t)model->n_layer + 1, store->record_bytes, err);
 	if (store->buffer && store->token)
-		store->fd = open_temporary(near, err);
+		store->fd = gm_import_temporary(near, err);
 	if (store->fd < 0) {
 		gm_store_free(store);
 		return NULL;

@@ -8,7 +8,7 @@ int main(int argc, char **argv)
 {
 	const struct gm_command commands[] = {
 		gm_traces_info,  gm_traces_verify, gm_traces_import, gm_traces_export,
-		gm_traces_synth, gm_traces_cut,    gm_traces_cat,
+		gm_traces_synth, gm_traces_cut,    gm_traces_cat,    gm_traces_stats,
 	};
 	char detail[32];
 	const struct gm_program program = {

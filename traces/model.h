@@ -33,9 +33,10 @@ struct gm_model {
 	uint64_t *dense_bytes;  /* [n_layer] bytes of the layer's weights that every token reads, or NULL where not known */
 };
 
-/* Reads the facts from a JSON object: model, n_layer, n_expert, n_expert_used, gating, expert_bytes and dense_bytes (a number
- * for all layers or a list of one for each), bias ([[...]]), n_group, topk_group. The keys of `jsonl` imports and of the trace
- * header are the same. Errors name the key. On success *model must be released with gm_model_free. */
+/* Reads the facts from a JSON object: model (absent: ""), n_layer, n_expert, n_expert_used, gating (absent: softmax),
+ * expert_bytes and dense_bytes (a number for all layers or a list of one for each), bias ([[...]]), n_group, topk_group.
+ * The keys of `jsonl` imports and of the trace header are the same. Errors name the key. On success *model must be
+ * released with gm_model_free. */
 int gm_model_from_json(struct gm_model *model, const struct gm_json *object, struct gm_error *err);
 
 /* Writes the same keys into object (replacing what is there). */

@@ -27,8 +27,8 @@ const char *gm_trace_path(const struct gm_trace *trace);
 const struct gm_model *gm_trace_model(const struct gm_trace *trace);
 const struct gm_json *gm_trace_header(const struct gm_trace *trace); /* the whole header object, unknown keys included */
 enum gm_trace_kind gm_trace_kind(const struct gm_trace *trace);
-uint32_t gm_trace_n_head(const struct gm_trace *trace); /* ranked experts a row; top_k for top-k traces */
-enum gm_tail gm_trace_tail(const struct gm_trace *trace);
+uint32_t gm_trace_n_head(const struct gm_trace *trace);   /* ranked experts a row; top_k for top-k traces */
+enum gm_tail gm_trace_tail(const struct gm_trace *trace); /* as declared: with n_head == n_expert there is nothing in it */
 bool gm_trace_seekable(const struct gm_trace *trace);
 
 /* Tokens, blocks, rows (present ones) and file size; all 0 before the end where the trace is not seekable. */
@@ -37,7 +37,7 @@ uint64_t gm_trace_n_block(const struct gm_trace *trace);
 uint64_t gm_trace_n_row(const struct gm_trace *trace);
 uint64_t gm_trace_bytes(const struct gm_trace *trace);
 
-/* Sequences known by now (all of them where the trace is seekable). */
+/* Sequences known by now (all of them where the trace is seekable). A pointer is good until the next read of a streamed trace. */
 uint32_t gm_trace_n_sequence(const struct gm_trace *trace);
 const struct gm_sequence *gm_trace_sequence(const struct gm_trace *trace, uint32_t index);
 

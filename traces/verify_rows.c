@@ -108,11 +108,11 @@ static int check_lse(const struct gm_row_check *check, const float *logit, doubl
 {
 	const struct gm_geometry *g = &check->header->geometry;
 	float max = logit[0];
-	double sum = 0;
 
 	for (uint32_t r = 1; r < g->n_head; r++)
 		max = logit[r] > max ? logit[r] : max;
-	for (uint32_t r = 0; r < g->n_head; r++)
+	double sum = exp((double)logit[0] - (double)max);
+	for (uint32_t r = 1; r < g->n_head; r++)
 		sum += exp((double)logit[r] - (double)max);
 	double least = (double)max + log(sum), room = TOLERANCE * (1 + fabs(least));
 	double most = INFINITY;

@@ -71,8 +71,11 @@ static int write_header(struct gm_writer *w, const struct gm_writer_options *opt
 		return gm_fail(err, GM_ERR_MEMORY, "out of memory: header");
 	GM_TRY_OUT(build_header(w, options, header, err));
 	text = gm_json_print(header, false);
-	if (!text)
-		GM_TRY_OUT(gm_fail(err, GM_ERR_MEMORY, "out of memory: header"));
+	if (!text) {
+		status = GM_ERR_MEMORY;
+		gm_fail(err, status, "out of memory: header");
+		goto out;
+	}
 	GM_TRY_OUT(gm_trace_out_head(&w->out, text, strlen(text), err));
 out:
 	free(text);
@@ -119,6 +122,8 @@ static int set_up(struct gm_writer *w, const char *path, const struct gm_model *
 	GM_TRY(gm_model_copy(&w->model, model, err));
 	GM_TRY(set_geometry(w, options, err));
 	w->level = options->level;
+	w->on_block = options->on_block;
+	w->user = options->user;
 	w->codec = gm_codec_new(&w->geometry, err);
 	w->in_head = gm_alloc(model->n_expert, 1, err);
 	if (!w->codec || !w->in_head)
@@ -169,6 +174,34 @@ int gm_writer_close(struct gm_writer *w, struct gm_error *err)
 		status = gm_trace_out_finish(&w->out, err);
 	free_writer(w, true);
 	return status;
+}
+
+/* Forgets the first token that waits for something, and all after it. */
+static void drop_incomplete(struct gm_writer *w)
+{
+	for (uint32_t b = 0; b < w->n_queued; b++) {
+		struct gm_pending *p = w->queue[b];
+		uint32_t slot = 0;
+
+		while (slot < p->n_token && p->waiting[slot] == 0)
+			slot++;
+		if (slot == p->n_token)
+			continue;
+		p->n_token = slot;
+		while (w->n_queued > b + 1)
+			gm_pending_free(w->queue[--w->n_queued]);
+	}
+}
+
+uint64_t gm_writer_abandon(struct gm_writer *w)
+{
+	uint64_t kept;
+
+	drop_incomplete(w);
+	gm_writer_pump(w, true, NULL); /* where writing is what failed, the blocks before stand */
+	kept = w->out.part && !gm_trace_out_removed(&w->out) ? w->out.index.n_token : 0;
+	free_writer(w, true);
+	return kept;
 }
 
 void gm_writer_discard(struct gm_writer *w)
@@ -286,6 +319,20 @@ static int encode(struct gm_writer *w, const struct gm_rows *rows, uint32_t star
 	}
 }
 
+static void tell(const struct gm_writer *w, const struct gm_index_block *entry)
+{
+	const struct gm_block_written block = {.index = w->out.index.n_block - 1,
+					       .first_token = entry->first_token,
+					       .offset = entry->offset,
+					       .bytes = w->frame.size,
+					       .n_token = entry->n_token,
+					       .n_row = entry->n_row,
+					       .hash = entry->hash};
+
+	if (w->on_block)
+		w->on_block(w->user, &block);
+}
+
 static int write_block(struct gm_writer *w, const struct gm_pending *p, struct gm_error *err)
 {
 	struct gm_rows rows = {.stride = GM_BLOCK_TOKENS,
@@ -310,6 +357,7 @@ static int write_block(struct gm_writer *w, const struct gm_pending *p, struct g
 		GM_TRY(encode(w, &rows, start, &n, p->first + start, &entry, err));
 		GM_TRY(gm_trace_out_sequences(&w->out, p->sequence[start + n - 1] + 1, err));
 		GM_TRY(gm_trace_out_block(&w->out, w->frame.data, w->frame.size, &entry, err));
+		tell(w, &entry);
 		start += n;
 	}
 	return GM_OK;

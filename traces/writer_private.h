@@ -36,6 +36,8 @@ struct gm_writer {
 	struct gm_codec *codec;
 	struct gm_selector *selector; /* NULL for top-k traces */
 	int level;
+	void (*on_block)(void *user, const struct gm_block_written *block);
+	void *user;
 	uint64_t n_token; /* declared */
 	uint32_t n_pass;
 	bool pass_ended; /* the next tokens begin a pass whatever the caller says: a sequence began */

@@ -384,7 +384,7 @@ int gm_writer_append_prediction(struct gm_writer *w, uint32_t layer, uint64_t fi
 		if (expert[i] >= w->geometry.n_expert && expert[i] != 0xffff)
 			return gm_fail(err, GM_ERR_FORMAT,
 				       "token %llu, layer %u: predicted expert %u: must be below n_expert (%u), or 65535",
-				       (unsigned long long)(first + i / top_k), layer, expert[i], w->geometry.n_expert);
+				       (unsigned long long)first + i / top_k, layer, expert[i], w->geometry.n_expert);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t slot;
 		struct gm_pending *p = find(w, first + i, &slot);

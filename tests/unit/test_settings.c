@@ -17,7 +17,7 @@
 /* The texts an item stands for, joined by blanks. */
 static void expand(const char *item, char *out, size_t size)
 {
-	struct gm_texts texts = {0};
+	struct gm_items texts = {0};
 	struct gm_error err = {0};
 
 	*out = '\0';
@@ -25,7 +25,7 @@ static void expand(const char *item, char *out, size_t size)
 		snprintf(out, size, "%s", err.text);
 	for (size_t i = 0; i < texts.n && !err.code; i++)
 		snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? " " : "", texts.text[i]);
-	gm_texts_free(&texts);
+	gm_items_free(&texts);
 }
 
 static void ranges_count_in_decimals(void **state)
@@ -80,7 +80,7 @@ static void bad_ranges_say_why(void **state)
 
 static void commas_can_be_escaped(void **state)
 {
-	struct gm_texts texts = {0};
+	struct gm_items texts = {0};
 	struct gm_error err = {0};
 
 	(void)state;
@@ -89,7 +89,7 @@ static void commas_can_be_escaped(void **state)
 	assert_string_equal(texts.text[0], "a,b");
 	assert_string_equal(texts.text[1], "c");
 	assert_int_equal(gm_list_split("a,,c", "--x", &texts, &err), GM_ERR_USAGE);
-	gm_texts_free(&texts);
+	gm_items_free(&texts);
 }
 
 /* --- grids --- */

@@ -163,7 +163,7 @@ static void test_corpus(void **state)
 	(void)state;
 	for (uint32_t k = 0; k < 6; k++) {
 		uint64_t seed = k;
-		struct sample s = {.n_token = 3 + k};
+		struct sample s = {.n_token = k == 5 ? 1 : 3 + k};
 		char name[80];
 		s.model = (struct gm_model){
 			.name = must(strdup("")), .n_layer = 1 + k % 2, .n_expert = k == 5 ? 600 : 6, .top_k = 2};
@@ -208,6 +208,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_example),
 		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_corpus),
 	};
 
 	return cmocka_run_group_tests_name("trace format", tests, NULL, NULL);

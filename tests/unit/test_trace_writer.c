@@ -337,6 +337,93 @@ static void test_part(void **state)
 	gm_trace_close(t);
 }
 
+struct told {
+	uint32_t n;
+	struct gm_block_written last;
+};
+
+static void hear(void *user, const struct gm_block_written *block)
+{
+	struct told *told = user;
+
+	assert_int_equal(block->index, told->n);
+	assert_int_equal(block->offset, told->n ? told->last.offset + told->last.bytes : block->offset);
+	told->last = *block;
+	told->n++;
+}
+
+/* A recording that fails keeps the tokens before the first that lacks a row, as blocks in .part. */
+static void test_abandon(void **state)
+{
+	static const uint32_t whole[] = {0, 10, 64, 100, 192};
+	struct gm_model m = plain(2, 8, 2);
+	struct gm_error err = {0};
+	uint64_t seed = 9, first;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+		struct told told = {0};
+		struct gm_writer_options options = {.on_block = hear, .user = &told};
+		struct gm_writer *w;
+		struct gm_repair_report report;
+		float z[8] = {1};
+
+		unlink(path);
+		w = begin(&m, &options);
+		add_rows(w, &m, whole[i], &seed);
+		OK(gm_writer_add_tokens(w, 100, NULL, 0, true, NULL, &first, &err));
+		OK(gm_writer_append(w, 0, first, 1, z, 8, &err)); /* of two layers one */
+		assert_int_equal(told.n, whole[i] / 64);
+		assert_int_equal(gm_writer_abandon(w), whole[i]);
+		assert_int_equal(told.n, (whole[i] + 63) / 64);
+		assert_int_not_equal(access(path, F_OK), 0);
+		assert_int_equal(access(part, F_OK) == 0, whole[i] > 0);
+		if (whole[i] == 0)
+			continue;
+		OK(gm_trace_repair(part, path, &report, &err));
+		assert_int_equal(report.n_token, whole[i]);
+		assert_int_equal(report.n_row, 2 * whole[i]);
+		assert_int_equal(report.n_lost_block, 0);
+		unlink(part);
+	}
+}
+
+/* The file is taken away while it is written: said at the next block. Its folder is moved: the message says where the trace is. */
+static void test_taken_away(void **state)
+{
+	struct gm_model m = plain(2, 8, 2);
+	struct gm_writer_options options = {0};
+	struct gm_error err = {0};
+	uint64_t seed = 10, first;
+	char inner[220], moved[220], old[240];
+	struct gm_writer *w;
+
+	(void)state;
+	w = begin(&m, &options);
+	add_rows(w, &m, 64, &seed);
+	unlink(part);
+	OK(gm_writer_add_tokens(w, 64, NULL, 0, true, NULL, &first, &err));
+	REFUSED(gm_writer_flush(w, &why), GM_ERR_IO, "was removed while it was being written");
+	assert_int_equal(gm_writer_abandon(w), 0);
+
+	snprintf(inner, sizeof(inner), "%s/inner", folder);
+	snprintf(moved, sizeof(moved), "%s/moved", folder);
+	snprintf(old, sizeof(old), "%s/x.gmt", inner);
+	assert_int_equal(mkdir(inner, 0777), 0);
+	memset(&err, 0, sizeof(err));
+	w = must(gm_writer_open(old, &m, &options, &err));
+	OK(gm_writer_begin_sequence(w, NULL, NULL, &err));
+	add_rows(w, &m, 64, &seed);
+	assert_int_equal(rename(inner, moved), 0);
+	REFUSED(gm_writer_close(w, &why), GM_ERR_IO, "the trace is whole and lies at ");
+	snprintf(old, sizeof(old), "%s/x.gmt.part", moved);
+	struct gm_trace *t = must(gm_trace_open(old, &err));
+	assert_int_equal(gm_trace_n_token(t), 64);
+	gm_trace_close(t);
+	unlink(old);
+	rmdir(moved);
+}
+
 static void test_disk_full(void **state)
 {
 	struct gm_model m = plain(2, 8, 2);
@@ -480,6 +567,7 @@ int main(void)
 		cmocka_unit_test(test_refusals),   cmocka_unit_test(test_refusals_topk),
 		cmocka_unit_test(test_ranked),     cmocka_unit_test(test_late_columns),
 		cmocka_unit_test(test_header),     cmocka_unit_test(test_part),
+		cmocka_unit_test(test_abandon),    cmocka_unit_test(test_taken_away),
 		cmocka_unit_test(test_disk_full),  cmocka_unit_test(test_sparse_blocks_are_cut),
 		cmocka_unit_test(test_memory),
 	};
