@@ -34,8 +34,7 @@ static uint32_t lay_out(struct gm_minima *m, uint32_t n_item)
 	m->least_key = take(&end, m->n_group * sizeof(uint64_t));
 	m->least_tie = take(&end, m->n_group * sizeof(uint64_t));
 	m->least = take(&end, m->n_group * sizeof(uint32_t));
-	m->stale = take(&end, m->n_group);
-	m->stale_list = take(&end, m->n_group * sizeof(uint32_t));
+	m->stale = take(&end, (m->n_group + 63) / 64 * sizeof(uint64_t));
 	m->pending = take(&end, n_item * sizeof(uint32_t));
 	m->end = end;
 	return end;
@@ -59,13 +58,13 @@ static enum gm_vector best_vector(void)
 
 void gm_minima_empty(struct gm_minima *m)
 {
-	m->n_stale = m->n_pending = 0;
+	m->n_pending = 0;
 	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++)
 		gm_minima_keys(m)[i] = GM_MINIMA_ABSENT;
 	for (uint32_t g = 0; g < m->n_group; g++) {
 		((uint64_t *)at(m, m->least_key))[g] = GM_MINIMA_ABSENT;
 		((uint64_t *)at(m, m->least_tie))[g] = 0;
-		((uint8_t *)at(m, m->stale))[g] = 0;
+		((uint64_t *)at(m, m->stale))[g / 64] = 0;
 		gm_minima_leasts(m)[g] = GM_NO_ITEM;
 	}
 }
@@ -160,26 +159,29 @@ static void set_least(struct gm_minima *m, uint32_t group, uint64_t least, unsig
 	gm_minima_leasts(m)[group] = bits ? group * GM_MINIMA_GROUP + best : GM_NO_ITEM;
 }
 
-static void refresh_stale(struct gm_minima *m)
+static void refresh(struct gm_minima *m, uint32_t group)
 {
-	const uint32_t *list = at(m, m->stale_list);
-	uint8_t *stale = at(m, m->stale);
-
-	for (uint32_t s = 0; s < m->n_stale; s++) {
-		const uint64_t *key = gm_minima_keys(m) + list[s] * GM_MINIMA_GROUP;
-		uint64_t least;
-		unsigned bits;
+	const uint64_t *key = gm_minima_keys(m) + group * GM_MINIMA_GROUP;
+	uint64_t least;
+	unsigned bits;
 
 #if HAVE_X86
-		if (m->vector == GM_VECTOR_AVX512)
-			bits = scan_avx512(key, &least);
-		else
+	if (m->vector == GM_VECTOR_AVX512)
+		bits = scan_avx512(key, &least);
+	else
 #endif
-			bits = scan_plain(key, &least);
-		set_least(m, list[s], least, bits);
-		stale[list[s]] = 0;
+		bits = scan_plain(key, &least);
+	set_least(m, group, least, bits);
+}
+
+static void refresh_stale(struct gm_minima *m)
+{
+	uint64_t *stale = at(m, m->stale);
+
+	for (uint32_t word = 0; word < (m->n_group + 63) / 64; word++) {
+		for (; stale[word]; stale[word] &= stale[word] - 1)
+			refresh(m, word * 64 + (uint32_t)__builtin_ctzll(stale[word]));
 	}
-	m->n_stale = 0;
 }
 
 /* A group whose least is pinned: its least among the others, for this question only. */
@@ -196,7 +198,7 @@ static void set_least_candidate(struct gm_minima *m, const struct gm_candidates 
 		least = key[i];
 	}
 	set_least(m, group, least, bits);
-	gm_minima_make_stale(m, group);
+	gm_minima_make_stale(m, group, true);
 }
 
 static uint32_t least_group(struct gm_minima *m)
@@ -245,6 +247,5 @@ void gm_minima_forget(void *state, uint32_t item)
 	struct gm_minima *m = state;
 
 	gm_minima_keys(m)[item] = GM_MINIMA_ABSENT;
-	if (gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item)
-		gm_minima_make_stale(m, item / GM_MINIMA_GROUP);
+	gm_minima_make_stale(m, item / GM_MINIMA_GROUP, gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item);
 }

@@ -20,9 +20,7 @@ struct gm_minima {
 	uint32_t value, tie, key;      /* offsets of uint64_t [n_group * 16] */
 	uint32_t least_key, least_tie; /* offsets of uint64_t [n_group]: of the group's least */
 	uint32_t least;                /* offset of uint32_t [n_group]: the item, GM_NO_ITEM if the group is empty */
-	uint32_t stale;                /* offset of uint8_t [n_group] */
-	uint32_t stale_list;           /* offset of uint32_t [n_group] */
-	uint32_t n_stale;
+	uint32_t stale;                /* offset of uint64_t [n_group / 64, rounded up]: a bit a group */
 	uint32_t
 		pending; /* offset of uint32_t [n_item]: entered since the last access, and pinned until the next: no candidates */
 	uint32_t n_pending;
@@ -58,14 +56,12 @@ static inline uint32_t *gm_minima_leasts(struct gm_minima *m)
 	return (uint32_t *)(void *)((char *)m + m->least);
 }
 
-static inline void gm_minima_make_stale(struct gm_minima *m, uint32_t group)
+/* Marks a group, if `when` holds; without a branch, for the callers cannot foretell it. */
+static inline void gm_minima_make_stale(struct gm_minima *m, uint32_t group, bool when)
 {
-	uint8_t *stale = (uint8_t *)m + m->stale;
+	uint64_t *stale = (uint64_t *)(void *)((char *)m + m->stale);
 
-	if (!stale[group]) {
-		stale[group] = 1;
-		((uint32_t *)(void *)((char *)m + m->stale_list))[m->n_stale++] = group;
-	}
+	stale[group / 64] |= (uint64_t)when << group % 64;
 }
 
 /* The value of an item grew, or its tie did. */
@@ -75,11 +71,8 @@ static inline void gm_minima_grow(struct gm_minima *m, uint32_t item, uint64_t v
 
 	gm_minima_values(m)[item] = value;
 	gm_minima_ties(m)[item] = tie;
-	if (key[item] == GM_MINIMA_ABSENT)
-		return;
-	key[item] = value;
-	if (gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item)
-		gm_minima_make_stale(m, item / GM_MINIMA_GROUP);
+	key[item] = key[item] == GM_MINIMA_ABSENT ? GM_MINIMA_ABSENT : value;
+	gm_minima_make_stale(m, item / GM_MINIMA_GROUP, gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item);
 }
 
 /* An item is in the pool from now on, or its value shrank there. */
