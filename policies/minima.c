@@ -119,6 +119,23 @@ __attribute__((target("avx512f"))) static unsigned scan_avx512(const uint64_t *k
 	return (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
 }
 
+/* The same among the items without a pin. */
+__attribute__((target("avx512f"))) static unsigned scan_unpinned_avx512(const uint64_t *key, const uint32_t *pin,
+									uint32_t stamp, uint64_t *least)
+{
+	__m512i absent = _mm512_set1_epi64(-1);
+	__mmask16 pinned = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(pin), _mm512_set1_epi32((int)stamp));
+	__m512i low = _mm512_mask_mov_epi64(_mm512_loadu_si512(key), (__mmask8)pinned, absent);
+	__m512i high = _mm512_mask_mov_epi64(_mm512_loadu_si512(key + 8), (__mmask8)(pinned >> 8), absent);
+
+	*least = _mm512_reduce_min_epu64(_mm512_min_epu64(low, high));
+	if (*least == GM_MINIMA_ABSENT)
+		return 0;
+	__m512i all = _mm512_set1_epi64((long long)*least);
+
+	return (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
+}
+
 __attribute__((target("avx512f"))) static uint32_t least_avx512(const uint64_t *key, const uint64_t *tie, uint32_t n)
 {
 	__m512i least = _mm512_loadu_si512(key);
@@ -184,19 +201,35 @@ static void refresh_stale(struct gm_minima *m)
 	}
 }
 
-/* A group whose least is pinned: its least among the others, for this question only. */
-static void set_least_candidate(struct gm_minima *m, const struct gm_candidates *c, uint32_t group)
+static unsigned scan_unpinned_plain(const uint64_t *key, const uint32_t *pin, uint32_t stamp, uint32_t n, uint64_t *least)
 {
-	const uint64_t *key = gm_minima_keys(m) + group * GM_MINIMA_GROUP;
-	uint64_t least = GM_MINIMA_ABSENT;
 	unsigned bits = 0;
 
-	for (uint32_t i = 0; i < GM_MINIMA_GROUP; i++) {
-		if (key[i] == GM_MINIMA_ABSENT || key[i] > least || !gm_is_candidate(c, group * GM_MINIMA_GROUP + i))
+	*least = GM_MINIMA_ABSENT;
+	for (uint32_t i = 0; i < n; i++) {
+		if (key[i] == GM_MINIMA_ABSENT || key[i] > *least || pin[i] == stamp)
 			continue;
-		bits = key[i] < least ? 1u << i : bits | 1u << i;
-		least = key[i];
+		bits = key[i] < *least ? 1u << i : bits | 1u << i;
+		*least = key[i];
 	}
+	return bits;
+}
+
+/* A group whose least is pinned: its least among the others, for this question only. Items with a key are resident. */
+static void set_least_candidate(struct gm_minima *m, const struct gm_candidates *c, uint32_t group)
+{
+	uint32_t first = group * GM_MINIMA_GROUP, left = m->n_item - first;
+	const uint64_t *key = gm_minima_keys(m) + first;
+	uint64_t least;
+	unsigned bits;
+
+#if HAVE_X86
+	if (m->vector == GM_VECTOR_AVX512 && left >= GM_MINIMA_GROUP)
+		bits = scan_unpinned_avx512(key, c->pin + first, c->stamp, &least);
+	else
+#endif
+		bits = scan_unpinned_plain(key, c->pin + first, c->stamp, left < GM_MINIMA_GROUP ? left : GM_MINIMA_GROUP,
+					   &least);
 	set_least(m, group, least, bits);
 	gm_minima_make_stale(m, group, true);
 }
