@@ -46,9 +46,10 @@ struct gm_scratch {
 	uint64_t *next_use;
 	struct gm_work *work;
 	uint16_t *queued;
-	uint32_t *missed; /* requests that are no hits, where the rule fetches them all */
+	uint32_t *missed; /* requests that are no hits, in order */
 	size_t max_pick;
 	uint32_t *request; /* picks: index of the request */
+	uint32_t *wanting; /* picks that are no hits, row by row in rank order */
 	uint8_t *action;
 	uint16_t *substitute;
 	uint16_t *rerouted; /* picks after rerouting, and their weights */
@@ -86,7 +87,10 @@ struct event {
 	const uint16_t *expert;  /* [n_request] */
 	const uint32_t *row_of;  /* [n_request] */
 	const uint32_t *request; /* [n][top_k] index of each pick's request */
-	uint32_t n_request, n_ready, n_work, n_queued;
+	const uint32_t *wanting; /* [n_wanting] picks that are no hits, row by row in rank order; after R8 */
+	uint32_t n_wanting;
+	uint32_t n_request, n_missed; /* requests, and how many are no hits */
+	uint32_t n_ready, n_work, n_queued;
 	unsigned work_kinds; /* set of enum gm_work_kind in work */
 	unsigned actions;    /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
 };
@@ -125,6 +129,11 @@ void gm_core_land_item(struct gm_core *core, struct pool *pool, uint32_t item);
 static inline const uint16_t *event_picks(const struct event *ev, uint32_t row)
 {
 	return ev->pick + (size_t)row * ev->pick_stride;
+}
+
+static inline uint32_t event_row_of_pick(const struct event *ev, uint32_t pick)
+{
+	return ev->rows->n == 1 ? 0 : pick / ev->top_k;
 }
 
 static inline struct gm_counters *event_counters(const struct event *ev, uint32_t row)

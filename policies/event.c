@@ -79,6 +79,7 @@ static void classify_row(struct event *ev)
 	ev->row_of = ev->s->no_row;
 	ev->request = ev->s->identity;
 	ev->n_request = top_k;
+	ev->n_missed = n_missed;
 	ev->n_ready = top_k - n_missed;
 	ev->counters->rows++;
 	ev->counters->accesses += top_k;
@@ -99,7 +100,7 @@ static void classify_rows(struct event *ev)
 	ev->expert = s->expert;
 	ev->row_of = s->row_of;
 	ev->request = s->request;
-	ev->n_request = ev->n_ready = 0;
+	ev->n_request = ev->n_missed = 0;
 	for (uint32_t i = 0; i < ev->rows->n; i++) {
 		const uint16_t *pick = event_picks(ev, i);
 		struct gm_counters *counters = event_counters(ev, i);
@@ -117,9 +118,9 @@ static void classify_rows(struct event *ev)
 				s->expert[q] = e;
 				s->class[q] = class_of(ev->residency[e]);
 				s->row_of[q] = i;
-				s->missed[q - ev->n_ready] = q;
+				s->missed[ev->n_missed] = q;
+				ev->n_missed += s->class[q] != GM_HIT;
 				ev->pin[e] = ev->core->stamp;
-				ev->n_ready += s->class[q] == GM_HIT;
 				counters->accesses++;
 				counters->hits += s->class[q] == GM_HIT;
 				if (ev->rows->next_use)
@@ -128,6 +129,7 @@ static void classify_rows(struct event *ev)
 			s->request[p] = s->request_of[e];
 		}
 	}
+	ev->n_ready = ev->n_request - ev->n_missed;
 }
 
 /* --- R8 --- */
@@ -157,11 +159,22 @@ static void decide_row(struct event *ev, uint32_t i)
 	for (uint32_t r = 0; r < ev->top_k; r++)
 		action[r] = GM_USE;
 	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, action);
-	for (uint32_t r = 0; r < ev->top_k; r++) {
-		ev->actions |= 1u << action[r];
-		if (action[r] == GM_FETCH)
-			s->flags[request[r]] |= FETCHED;
+}
+
+static void find_wanting(struct event *ev)
+{
+	struct gm_scratch *s = ev->s;
+
+	if (ev->rows->n == 1) {
+		ev->wanting = s->missed; /* requests are picks */
+		ev->n_wanting = ev->n_missed;
+		return;
 	}
+	ev->wanting = s->wanting;
+	ev->n_wanting = 0;
+	for (uint32_t p = 0; p < ev->rows->n * ev->top_k; p++)
+		if (s->class[ev->request[p]] != GM_HIT)
+			s->wanting[ev->n_wanting++] = p;
 }
 
 /* A FETCH of any row holds for all. */
@@ -169,12 +182,21 @@ static void decide(struct event *ev)
 {
 	struct gm_scratch *s = ev->s;
 
-	memset(s->flags, 0, ev->n_request);
 	for (uint32_t i = 0; i < ev->rows->n; i++)
 		decide_row(ev, i);
-	for (size_t p = 0; ev->rows->n > 1 && p < (size_t)ev->rows->n * ev->top_k; p++)
-		if (s->flags[ev->request[p]] & FETCHED)
-			s->action[p] = GM_FETCH;
+	find_wanting(ev);
+	for (uint32_t i = 0; i < ev->n_missed; i++)
+		s->flags[s->missed[i]] = 0;
+	for (uint32_t i = 0; i < ev->n_wanting; i++) {
+		uint8_t action = s->action[ev->wanting[i]];
+
+		ev->actions |= 1u << action;
+		if (action == GM_FETCH)
+			s->flags[ev->request[ev->wanting[i]]] |= FETCHED;
+	}
+	for (uint32_t i = 0; ev->rows->n > 1 && i < ev->n_wanting; i++)
+		if (s->flags[ev->request[ev->wanting[i]]] & FETCHED)
+			s->action[ev->wanting[i]] = GM_FETCH;
 }
 
 /* R13, and the counters of picks. */
@@ -182,26 +204,20 @@ static void count_picks(struct event *ev)
 {
 	struct gm_scratch *s = ev->s;
 
-	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		struct gm_counters *counters = event_counters(ev, i);
-		double substituted = 0, dropped = 0;
+	for (uint32_t i = 0; i < ev->n_wanting; i++) {
+		uint32_t p = ev->wanting[i];
+		struct gm_counters *counters = event_counters(ev, event_row_of_pick(ev, p));
 
-		for (uint32_t r = 0; r < ev->top_k; r++) {
-			size_t p = (size_t)i * ev->top_k + r;
-
-			if (s->action[p] == GM_SUBSTITUTE) {
-				counters->substitutions++;
-				substituted += ev->gate[p];
-			} else if (s->action[p] == GM_DROP) {
-				counters->drops++;
-				dropped += ev->gate[p];
-			} else if (s->action[p] == GM_CPU) {
-				counters->cpu_picks++;
-				s->flags[ev->request[p]] |= ON_CPU;
-			}
+		if (s->action[p] == GM_SUBSTITUTE) {
+			counters->substitutions++;
+			counters->substituted_mass += ev->gate[p];
+		} else if (s->action[p] == GM_DROP) {
+			counters->drops++;
+			counters->dropped_mass += ev->gate[p];
+		} else if (s->action[p] == GM_CPU) {
+			counters->cpu_picks++;
+			s->flags[ev->request[p]] |= ON_CPU;
 		}
-		counters->substituted_mass += substituted;
-		counters->dropped_mass += dropped;
 	}
 }
 
@@ -289,7 +305,8 @@ static void fetch_decided(struct event *ev)
 {
 	const struct gm_scratch *s = ev->s;
 
-	for (uint32_t q = 0; q < ev->n_request; q++) {
+	for (uint32_t i = 0; i < ev->n_missed; i++) {
+		uint32_t q = s->missed[i];
 		unsigned kind = s->flags[q] & ON_CPU ? GM_WORK_CPU : 0;
 
 		if (s->flags[q] & FETCHED) {
@@ -305,9 +322,8 @@ static void fetch_decided(struct event *ev)
 static void fetch_misses(struct event *ev)
 {
 	const uint32_t *missed = ev->s->missed;
-	uint32_t n = ev->n_request - ev->n_ready;
 
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < ev->n_missed; i++) {
 		uint32_t q = missed[i];
 
 		add_work(ev, q, ev->s->class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH);
@@ -335,25 +351,21 @@ static void admit(struct event *ev)
 	const struct gm_scratch *s = ev->s;
 	void *state = gm_core_at(ev->core, ev->pool->admit);
 
-	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		struct gm_counters *counters = event_counters(ev, i);
+	for (uint32_t i = 0; i < ev->n_wanting; i++) {
+		uint32_t p = ev->wanting[i], q = ev->request[p];
+		struct gm_counters *counters = event_counters(ev, event_row_of_pick(ev, p));
+		uint32_t item = ev->first_item + ev->expert[q];
 
-		for (uint32_t r = 0; r < ev->top_k; r++) {
-			size_t p = (size_t)i * ev->top_k + r;
-			uint32_t q = ev->request[p];
-			uint32_t item = ev->first_item + ev->expert[q];
-
-			if (s->action[p] != GM_SUBSTITUTE || s->class[q] != GM_MISS || (s->flags[q] & (FETCHED | QUEUED)))
-				continue;
-			if (!policy->ops->substituted(state, policy->arg, item, ev->gate[p]))
-				continue;
-			if (!make_room(ev, GM_NO_ITEM, counters))
-				continue;
-			reserve(ev, q);
-			policy->ops->queued(state, item);
-			counters->background_copies++;
-			counters->link_bytes += ev->expert_bytes;
-		}
+		if (s->action[p] != GM_SUBSTITUTE || s->class[q] != GM_MISS || (s->flags[q] & (FETCHED | QUEUED)))
+			continue;
+		if (!policy->ops->substituted(state, policy->arg, item, ev->gate[p]))
+			continue;
+		if (!make_room(ev, GM_NO_ITEM, counters))
+			continue;
+		reserve(ev, q);
+		policy->ops->queued(state, item);
+		counters->background_copies++;
+		counters->link_bytes += ev->expert_bytes;
 	}
 }
 
@@ -424,7 +436,7 @@ int gm_event_one(struct event *ev, struct gm_error *err)
 	ev->work_kinds = 0;
 	ev->actions = 0;
 	record_access(ev);
-	if (ev->n_ready < ev->n_request) {
+	if (ev->n_missed) {
 		if (flags & GM_ONLY_FETCHES) {
 			ev->actions = 1u << GM_FETCH;
 			fetch_misses(ev);

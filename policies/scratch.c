@@ -53,6 +53,7 @@ void gm_scratch_free(struct gm_scratch *s)
 	free(s->queued);
 	free(s->missed);
 	free(s->request);
+	free(s->wanting);
 	free(s->action);
 	free(s->substitute);
 	free(s->rerouted);
@@ -70,6 +71,7 @@ int gm_scratch_grow(struct gm_scratch *s, uint32_t n_row, struct gm_error *err)
 	if (n <= s->max_pick)
 		return GM_OK;
 	GM_GROW(s->request, n, err);
+	GM_GROW(s->wanting, n, err);
 	GM_GROW(s->action, n, err);
 	GM_GROW(s->substitute, n, err);
 	GM_GROW(s->rerouted, n, err);

@@ -75,45 +75,45 @@ static int search_next(const struct event *ev, struct search *search, uint32_t *
 	return search_beyond(ev, search, found, err);
 }
 
-/* Residents among the row's own picks, where the search begins behind them. */
-static uint32_t residents_picked(const struct event *ev, uint32_t row)
+/* A search for the row whose first wanting pick is number i of them. */
+static struct search search_row(const struct event *ev, uint32_t i)
 {
-	const uint16_t *pick = event_picks(ev, row);
-	uint32_t n = 0;
+	uint32_t row = event_row_of_pick(ev, ev->wanting[i]), n_wanting = 0;
+	struct search search = {.row = row};
 
-	for (uint32_t r = 0; !ev->config->reroute.ops && r < ev->top_k; r++)
-		n += ev->residency[pick[r]] >= GM_RESIDENT;
-	return n;
+	if (ev->config->reroute.ops)
+		return search; /* its picks may stand anywhere in the ranking */
+	while (i + n_wanting < ev->n_wanting && event_row_of_pick(ev, ev->wanting[i + n_wanting]) == row)
+		n_wanting++;
+	search.rank = ev->top_k;
+	search.n_seen = ev->top_k - n_wanting;
+	return search;
 }
 
 int gm_event_substitute(struct event *ev, struct gm_error *err)
 {
 	struct gm_scratch *s = ev->s;
+	struct search search = {.row = UINT32_MAX};
 
-	for (uint32_t i = 0; i < ev->rows->n; i++) {
-		struct gm_counters *counters = event_counters(ev, i);
-		struct search search = {.row = i, .n_seen = residents_picked(ev, i)};
-		uint8_t *action = s->action + (size_t)i * ev->top_k;
+	for (uint32_t i = 0; i < ev->n_wanting; i++) {
+		uint32_t p = ev->wanting[i], row = event_row_of_pick(ev, p), found;
 
-		search.rank = ev->config->reroute.ops ? 0 : ev->top_k;
-		for (uint32_t r = 0; r < ev->top_k; r++) {
-			uint32_t found;
-
-			if (action[r] != GM_SUBSTITUTE)
-				continue;
-			GM_TRY(search_next(ev, &search, &found, err));
-			if (found == UINT32_MAX) {
-				action[r] = GM_FETCH;
-				s->flags[ev->request[(size_t)i * ev->top_k + r]] |= FETCHED;
-				counters->substitute_fallbacks++;
-				counters->head_exhausted += search.unknown;
-				continue;
-			}
-			s->substitute[(size_t)i * ev->top_k + r] = (uint16_t)found;
-			if (ev->pin[found] != ev->core->stamp) {
-				ev->pin[found] = ev->core->stamp;
-				ev->n_ready++;
-			}
+		if (row != search.row)
+			search = search_row(ev, i);
+		if (s->action[p] != GM_SUBSTITUTE)
+			continue;
+		GM_TRY(search_next(ev, &search, &found, err));
+		if (found == UINT32_MAX) {
+			s->action[p] = GM_FETCH;
+			s->flags[ev->request[p]] |= FETCHED;
+			event_counters(ev, row)->substitute_fallbacks++;
+			event_counters(ev, row)->head_exhausted += search.unknown;
+			continue;
+		}
+		s->substitute[p] = (uint16_t)found;
+		if (ev->pin[found] != ev->core->stamp) {
+			ev->pin[found] = ev->core->stamp;
+			ev->n_ready++;
 		}
 	}
 	return GM_OK;
