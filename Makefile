@@ -19,7 +19,7 @@ BINARIES    := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/main.c),$(BUILD)/bin
 
 # Tests, and the programs of `make bench`, `make soak` and `make fuzz`, link with tests/support and the reference replay.
 TEST_SUPPORT  := $(wildcard tests/support/*.c) $(filter-out tests/reference/test_%.c,$(wildcard tests/reference/*.c))
-TEST_SOURCES  := $(foreach d,unit reference cli,$(wildcard tests/$(d)/test_*.c))
+TEST_SOURCES  := $(foreach d,unit reference cli cuda,$(wildcard tests/$(d)/test_*.c))
 BENCH_SOURCES := $(wildcard tests/bench/*.c)
 SOAK_SOURCES  := $(wildcard tests/soak/*.c)
 FUZZ_SOURCES  := $(wildcard tests/fuzz/fuzz_*.c)
@@ -65,11 +65,17 @@ demo: $(BUILD)/deps.done ## from nothing to a first result, in a minute
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(BUILD) sh scripts/demo.sh
 
-test: $(BUILD)/deps.done ## build and run all tests
+# The tests of what stands on llama.cpp need it: fetched once (recorder/part.mk). LLAMA=no leaves them out, LLAMA_DIR= takes yours.
+LLAMA ?= yes
+test: $(BUILD)/$(if $(filter no,$(LLAMA)),deps,deps-test).done ## build and run all tests (LLAMA=no: without those that need llama.cpp)
+ifneq ($(LLAMA),no)
+	@$(MAKE) --no-print-directory llama || { echo "make test: llama.cpp cannot be had: LLAMA_DIR=TREE takes yours," \
+		"and \"make test LLAMA=no\" leaves out what needs it" >&2; exit 1; }
+endif
 	@$(MAKE) --no-print-directory run-tests
 
 run-tests: test-programs
-	@sh tests/run.sh $(BUILD)
+	@LLAMA=$(LLAMA) sh tests/run.sh $(BUILD)
 
 test-programs: $(TESTS) $(BINARIES)
 
@@ -82,6 +88,10 @@ deps: ## install the compiler and libraries that are missing (apt), or list them
 # Looked at once in each build folder, and again when the list changes.
 $(BUILD)/deps.done: scripts/deps.sh
 	@CC="$(CC)" sh scripts/deps.sh
+	@mkdir -p $(BUILD) && touch $@
+
+$(BUILD)/deps-test.done: scripts/deps.sh
+	@CC="$(CC)" LLAMA_DIR="$(LLAMA_DIR)" sh scripts/deps.sh test
 	@mkdir -p $(BUILD) && touch $@
 
 # --- what a developer types ---
@@ -106,7 +116,7 @@ check: check-tools check-format check-lint check-clang check-sanitize ## format,
 check-tools:
 	@CC="$(CC)" sh scripts/deps.sh check
 
-C_FILES   := $(sort $(foreach d,$(MODULES) recorder emulate engine tests/*,$(wildcard $(d)/*.c $(d)/*.h)))
+C_FILES   := $(sort $(foreach d,$(MODULES) recorder recorder/* emulate engine tests/*,$(wildcard $(d)/*.c $(d)/*.h)))
 C_SOURCES := $(LIB_SOURCES) $(PROGRAMS:%=%/main.c)
 
 check-format:

@@ -36,6 +36,8 @@ enum {
 	LAYERS,
 	MAX_TOKENS,
 	VERIFY,
+	DEVICE_CAPTURE,
+	LOG_BLOCKS,
 	LIST,
 	VERBOSE,
 	QUIET
@@ -79,6 +81,11 @@ static const struct gm_option options[] = {
 	{LAYERS, 0, "layers", "LIST", "MoE layers to record, from 0: 0,4..7 (default all)"},
 	{MAX_TOKENS, 0, "max-tokens", "N", "end after so many"},
 	{VERIFY, 0, "verify", NULL, "recompute the model's selection and gate weights from the logits\nand compare"},
+	{DEVICE_CAPTURE, 0, "device-capture", "auto|on|off",
+	 "copy logits that lie in CUDA memory beside the forward pass (default:\nwhere possible), or read them through llama.cpp"},
+	{LOG_BLOCKS, 0, "log-blocks", "FILE",
+	 "a line for every block that is whole in the file, for scripts that watch:\nnumber, first token, tokens, rows, "
+	 "offset, bytes, hash"},
 	{LIST, 0, "list-tensors", NULL, "show what this model's router offers, and end"},
 	{VERBOSE, 'v', "verbose", NULL, "llama.cpp's own messages"},
 	{QUIET, 'q', "quiet", NULL, "no progress, no notes"},
@@ -212,6 +219,11 @@ static int take_record_option(int id, const char *value, struct state *s, struct
 		return 0;
 	case MAX_TOKENS:
 		return gm_parse_u64(value, "--max-tokens", 1, UINT64_MAX, &s->record.max_tokens, err);
+	case DEVICE_CAPTURE:
+		return gm_parse_device_capture(value, &s->record.device_capture, err);
+	case LOG_BLOCKS:
+		s->record.log_blocks = value;
+		return 0;
 	default: /* VERIFY */
 		s->record.verify = true;
 		return 0;
@@ -273,8 +285,8 @@ static void print_model(const struct gm_hook *hook)
 		info->description, m->n_layer, info->n_model_layer, m->n_expert, m->top_k,
 		m->gating == GM_GATING_SIGMOID ? "sigmoid" : "softmax", m->bias ? " with selection bias" : "",
 		m->n_group > 1 ? ", in groups" : "", gm_format_bytes(m->expert_bytes[0], size), info->expert_type);
-	fprintf(stderr, "context %u, %u tokens a pass, %u threads, flash attention %s\n", info->n_ctx, info->n_ubatch,
-		info->n_thread, info->flash ? "on" : "off");
+	fprintf(stderr, "context %u, %u token%s a pass, %u thread%s, flash attention %s\n", info->n_ctx, info->n_ubatch,
+		gm_plural(info->n_ubatch), info->n_thread, gm_plural(info->n_thread), info->flash ? "on" : "off");
 }
 
 static void print_result(const struct state *s, const struct gm_record_result *r)
@@ -282,8 +294,9 @@ static void print_result(const struct state *s, const struct gm_record_result *r
 	char size[GM_NUMBER_TEXT];
 
 	fprintf(stderr,
-		"%s: %" PRIu64 " tokens in %" PRIu64 " sequences and %" PRIu64 " passes, %s, %.1f s (%.0f tokens/s)",
-		s->record.output, r->n_token, r->n_sequence, r->n_pass, gm_format_bytes(r->bytes, size), r->seconds,
+		"%s: %" PRIu64 " token%s in %" PRIu64 " sequence%s and %" PRIu64 " pass%s, %s, %.1f s (%.0f tokens/s)",
+		s->record.output, r->n_token, gm_plural(r->n_token), r->n_sequence, gm_plural(r->n_sequence), r->n_pass,
+		r->n_pass == 1 ? "" : "es", gm_format_bytes(r->bytes, size), r->seconds,
 		r->seconds > 0 ? (double)r->n_token / r->seconds : 0.0);
 	if (r->n_scored > 0)
 		fprintf(stderr, ", perplexity %.4f", exp(r->nll / (double)r->n_scored));
@@ -319,9 +332,11 @@ static int record(struct state *s, struct gm_hook *hook, struct gm_error *err)
 	signal(SIGTERM, on_interrupt);
 	status = gm_record(hook, &s->texts, &s->record, &result, err);
 	if (status < 0) {
-		if (result.n_token > 0 && !s->record.quiet)
-			fprintf(stderr, "record-traces: %" PRIu64 " tokens were recorded before it failed\n",
-				result.n_token);
+		if (result.n_kept > 0)
+			fprintf(stderr,
+				"record-traces: %s.part keeps the first %" PRIu64
+				" tokens: traces verify --repair %s %s.part\n",
+				s->record.output, result.n_kept, s->record.output, s->record.output);
 		return status;
 	}
 	if (!s->record.quiet)

@@ -4,6 +4,7 @@
 #include "base/number.h"
 #include "base/progress.h"
 #include "base/version.h"
+#include "recorder/block_log.h"
 #include "recorder/logprob.h"
 #include "recorder/record_header.h"
 #include "recorder/recording.h"
@@ -30,6 +31,8 @@ struct record {
 	struct gm_record_result *result;
 	const struct gm_record_layers *layers;
 	struct gm_recording *recording;
+	struct gm_record_device *device;
+	struct gm_block_log *log;
 	struct gm_check *check;
 	struct gm_sampler sampler;
 	struct gm_progress progress;
@@ -40,7 +43,8 @@ struct record {
 
 /* --- the observer --- */
 
-static int on_logits(void *user, uint32_t layer, uint32_t first, uint32_t n, const float *logits, struct gm_error *err)
+/* On the caller's thread, or on that of a capture; never on both at once. */
+static int take_logits(void *user, uint32_t layer, uint64_t first, uint32_t n, const float *logits, struct gm_error *err)
 {
 	struct record *r = user;
 
@@ -48,7 +52,27 @@ static int on_logits(void *user, uint32_t layer, uint32_t first, uint32_t n, con
 		GM_TRY(gm_check_logits(r->check, n, logits, err));
 	if (r->layers->place[layer] == UINT32_MAX)
 		return 0;
-	return gm_recording_append(r->recording, r->layers->place[layer], first, n, logits, err);
+	return gm_recording_append(r->recording, r->layers->place[layer], (uint32_t)first, n, logits, err);
+}
+
+static int on_logits(void *user, uint32_t layer, uint32_t first, uint32_t n, const float *logits, struct gm_error *err)
+{
+	GM_TRY(gm_record_device_host_rows(((struct record *)user)->device, layer, err));
+	return take_logits(user, layer, first, n, logits, err);
+}
+
+static int on_device_logits(void *user, uint32_t layer, uint32_t first, uint32_t n, const struct gm_hook_device_rows *rows,
+			    struct gm_error *err)
+{
+	struct record *r = user;
+	int taken;
+
+	if (!r->check && r->layers->place[layer] == UINT32_MAX)
+		return 1; /* not wanted at all */
+	taken = gm_record_device_rows(r->device, layer, first, n, rows, err);
+	if (taken == 1 && r->check) /* of what the layer does next, against these logits */
+		GM_TRY(gm_record_device_flush(r->device, err));
+	return taken;
 }
 
 static int on_topk(void *user, uint32_t layer, uint32_t first, uint32_t n, int32_t *expert, bool *changed,
@@ -72,9 +96,14 @@ static int on_gates(void *user, uint32_t layer, uint32_t first, uint32_t n, floa
 	return gm_check_gates(((struct record *)user)->check, layer, n, gate, err);
 }
 
-static const struct gm_hook_ops records = {.on_logits = on_logits};
+static const struct gm_hook_ops records = {.on_logits = on_logits, .on_device_logits = on_device_logits};
 static const struct gm_hook_ops records_and_checks = {
-	.on_logits = on_logits, .on_topk = on_topk, .on_weights = on_weights, .on_gates = on_gates};
+	.on_logits = on_logits,
+	.on_device_logits = on_device_logits,
+	.on_topk = on_topk,
+	.on_weights = on_weights,
+	.on_gates = on_gates,
+};
 
 static void note(const struct record *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -116,7 +145,10 @@ static int run_pass(struct record *r, const int32_t *token, uint32_t n, struct g
 {
 	uint32_t position = gm_hook_position(r->hook);
 	int status = gm_hook_pass(r->hook, token, n, err);
+	int flushed = gm_record_device_flush(r->device, err);
 
+	if (status == 0)
+		status = flushed;
 	if (status < 0) {
 		gm_recording_drop(r->recording);
 		return status;
@@ -265,15 +297,25 @@ static int open_output(struct record *r, const struct gm_record_layers *layers, 
 					    .logprobs = true,
 					    .source = "record-traces",
 					    .tool = "record-traces " GM_VERSION,
-					    .metadata = metadata};
+					    .metadata = metadata,
+					    .on_block = gm_block_log_add};
 	struct gm_writer *writer;
 
 	if (!metadata)
 		return failed(err);
+	options.user = r->log;
 	writer = gm_writer_open(o->output, &layers->model, &options, err);
 	gm_json_free(metadata);
 	if (!writer)
 		return failed(err);
+	r->device = gm_record_device_new(
+		&(struct gm_record_device_options){
+			.mode = o->device_capture, .n_expert = layers->model.n_expert, .deliver = take_logits, .user = r},
+		err);
+	if (!r->device) {
+		gm_writer_discard(writer);
+		return GM_ERR_MEMORY;
+	}
 	r->recording = gm_recording_open(writer, layers->model.n_expert, QUEUE_BYTES, err);
 	return r->recording ? 0 : failed(err);
 }
@@ -291,10 +333,26 @@ static int prepare(struct record *r, struct gm_record_layers *layers, struct gm_
 	return r->check ? 0 : failed(err);
 }
 
+/* How the logits came to the host, where there was a choice; ends the captures. */
+static int end_device(struct record *r, struct gm_error *err)
+{
+	int status;
+
+	if (gm_record_device_count(r->device) > 0)
+		note(r, "%llu rows were captured on the device (--device-capture)",
+		     (unsigned long long)gm_record_device_count(r->device));
+	else if (gm_record_device_reason(r->device)[0])
+		note(r, "router logits were read through llama.cpp: %s", gm_record_device_reason(r->device));
+	status = gm_record_device_free(r->device, err);
+	r->device = NULL;
+	return status;
+}
+
 static int record_texts(struct record *r, const struct gm_texts *texts, const struct tokens *tokens, uint64_t total,
 			struct gm_error *err)
 {
 	double started = gm_clock_s();
+	struct gm_recording_end end = {0};
 	int status = 0, closed;
 
 	gm_progress_start(&r->progress, r->progress_text, "tokens", total, r->options->quiet);
@@ -303,8 +361,13 @@ static int record_texts(struct record *r, const struct gm_texts *texts, const st
 		status = record_text(r, &texts->text[i], &tokens[i], err);
 	gm_hook_set_ops(r->hook, NULL, NULL);
 	gm_progress_end(&r->progress);
-	closed = gm_recording_close(r->recording, &r->result->bytes, err);
+	closed = end_device(r, err);
+	if (status == 0)
+		status = closed;
+	closed = gm_recording_close(r->recording, status == 0, &end, err);
 	r->recording = NULL;
+	r->result->bytes = end.bytes;
+	r->result->n_kept = end.n_kept;
 	r->result->seconds = gm_clock_s() - started;
 	return status < 0 ? status : closed;
 }
@@ -327,9 +390,16 @@ int gm_record(struct gm_hook *hook, const struct gm_texts *texts, const struct g
 		goto out;
 	GM_TRY_OUT(prepare(&r, &layers, err));
 	GM_TRY_OUT(tokenize(&r, texts, tokens, &total, err));
+	r.log = gm_block_log_open(options->log_blocks, err);
+	if (options->log_blocks && !r.log)
+		GM_TRY_OUT(failed(err));
 	GM_TRY_OUT(open_output(&r, &layers, err));
-	status = record_texts(&r, texts, tokens, total, err);
+	GM_TRY_OUT(record_texts(&r, texts, tokens, total, err));
+	status = gm_block_log_close(r.log, err);
+	r.log = NULL;
 out:
+	gm_record_device_free(r.device, NULL);
+	gm_block_log_close(r.log, NULL);
 	if (r.check)
 		result->check = *gm_check_result(r.check);
 	gm_check_free(r.check);

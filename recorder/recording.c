@@ -145,7 +145,7 @@ struct gm_recording *gm_recording_open(struct gm_writer *writer, uint32_t n_expe
 		gm_fail(err, GM_ERR_MEMORY, "no thread for writing can be started");
 		gm_writer_discard(r->writer);
 		r->writer = NULL;
-		gm_recording_close(r, NULL, NULL);
+		gm_recording_close(r, false, NULL, NULL);
 		return NULL;
 	}
 	r->started = true;
@@ -295,30 +295,45 @@ uint64_t gm_recording_bytes(struct gm_recording *r)
 	return written;
 }
 
-int gm_recording_close(struct gm_recording *r, uint64_t *bytes, struct gm_error *err)
+static void join(struct gm_recording *r)
 {
+	if (!r->started)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->ending = true;
+	pthread_cond_signal(&r->filled);
+	pthread_mutex_unlock(&r->lock);
+	pthread_join(r->thread, NULL);
+}
+
+static int close_writer(struct gm_recording *r, bool good, struct gm_recording_end *end, struct gm_error *err)
+{
+	int flushed;
+
+	if (!good || r->err.code) {
+		end->bytes = gm_writer_bytes(r->writer);
+		end->n_kept = gm_writer_abandon(r->writer);
+		return r->err.code ? gm_fail(err, r->err.code, "%s", r->err.text) : 0;
+	}
+	flushed = gm_writer_flush(r->writer, err);
+	end->bytes = gm_writer_bytes(r->writer);
+	if (flushed < 0) {
+		end->n_kept = gm_writer_abandon(r->writer);
+		return flushed;
+	}
+	return gm_writer_close(r->writer, err);
+}
+
+int gm_recording_close(struct gm_recording *r, bool good, struct gm_recording_end *end, struct gm_error *err)
+{
+	struct gm_recording_end unused = {0};
 	int status = 0;
 
 	if (!r)
 		return 0;
-	if (r->started) {
-		pthread_mutex_lock(&r->lock);
-		r->ending = true;
-		pthread_cond_signal(&r->filled);
-		pthread_mutex_unlock(&r->lock);
-		pthread_join(r->thread, NULL);
-		if (r->err.code)
-			status = gm_fail(err, r->err.code, "%s", r->err.text);
-	}
-	if (r->writer) {
-		int flushed = gm_writer_flush(r->writer, err), closed;
-
-		if (bytes)
-			*bytes = gm_writer_bytes(r->writer);
-		closed = gm_writer_close(r->writer, err);
-		if (status == 0)
-			status = flushed < 0 ? flushed : closed;
-	}
+	join(r);
+	if (r->writer)
+		status = close_writer(r, good, end ? end : &unused, err);
 	list_free(r->pass.head);
 	list_free(r->waiting.head);
 	list_free(r->spare);

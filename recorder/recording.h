@@ -34,8 +34,14 @@ void gm_recording_drop(struct gm_recording *recording);
 
 uint64_t gm_recording_bytes(struct gm_recording *recording); /* written so far */
 
-/* Waits for the queue to empty and closes the writer, with what gm_writer_close says of its file. *bytes (may be NULL): written
- * in all, but for the closing index. Frees the recording in any case; NULL is fine. */
-int gm_recording_close(struct gm_recording *recording, uint64_t *bytes, struct gm_error *err);
+struct gm_recording_end {
+	uint64_t bytes;  /* written in all, but for the closing index */
+	uint64_t n_kept; /* tokens in the .part file that was left, 0: there is none */
+};
+
+/* Waits for the queue to empty and closes the writer, with what gm_writer_close says of its file. good false, or a writing thread
+ * that failed: the file stays as .part with all passes that went well, and is not renamed. *end may be NULL. Frees the recording
+ * in any case; NULL is fine. */
+int gm_recording_close(struct gm_recording *recording, bool good, struct gm_recording_end *end, struct gm_error *err);
 
 #endif

@@ -52,17 +52,21 @@ int gm_texts_add_file(struct gm_texts *texts, const char *path, const char *labe
 
 static int add_prompt(struct gm_texts *texts, const struct gm_json *prompt, const char *fallback_id, struct gm_error *err)
 {
-	const char *text, *label = "", *id = fallback_id;
+	const char *text, *label = "", *id = fallback_id, *answer = NULL;
 	bool found;
 	char *copy;
 
 	GM_TRY(gm_json_get_string(prompt, "text", &text, NULL, err));
 	GM_TRY(gm_json_get_string(prompt, "label", &label, &found, err));
 	GM_TRY(gm_json_get_string(prompt, "id", &id, &found, err));
+	GM_TRY(gm_json_get_string(prompt, "answer", &answer, &found, err));
 	copy = gm_strdup(text, err);
 	if (!copy)
 		return GM_ERR_MEMORY;
-	return add(texts, copy, strlen(copy), id, label, err);
+	GM_TRY(add(texts, copy, strlen(copy), id, label, err));
+	if (answer && !(texts->text[texts->n - 1].answer = gm_strdup(answer, err)))
+		return GM_ERR_MEMORY;
+	return 0;
 }
 
 static int add_line(struct gm_texts *texts, const char *line, size_t length, const char *path, unsigned number,
@@ -111,6 +115,7 @@ void gm_texts_free(struct gm_texts *texts)
 		free(texts->text[i].text);
 		free(texts->text[i].id);
 		free(texts->text[i].label);
+		free(texts->text[i].answer);
 	}
 	free(texts->text);
 	memset(texts, 0, sizeof(*texts));

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs every test program in BUILD/tests one after the other and sums up cmocka's counts; the last line is
+# Runs every test program in BUILD/tests and BUILD/tests/llama one after the other and sums up cmocka's counts; the last line is
 # "N passed, M failed" (", K skipped" if there are any). A program that dies counts as one failed test.
 #
-#   tests/run.sh [BUILD]
+#   tests/run.sh [BUILD]              LLAMA=no leaves BUILD/tests/llama out
 set -u
 
 build=$(cd "${1:-build}" && pwd) || exit 1
@@ -18,8 +18,11 @@ count() {
 passed=0
 failed=0
 skipped=0
-for program in "$build"/tests/test_*; do
-	case $program in *.[do]) continue ;; esac
+for program in "$build"/tests/test_* "$build"/tests/llama/test_*; do
+	case $program in
+	*.[do]) continue ;;
+	*/llama/*) [ "${LLAMA:-}" != no ] || continue ;;
+	esac
 	[ -x "$program" ] || continue
 	name=${program##*/}
 	# Not a pipe into tee: its exit status would hide the program's.

@@ -205,6 +205,30 @@ static void test_content(void **state)
 	gm_hook_close(hook);
 }
 
+/* What a token costs in the file at 48 layers of 512 experts with 32 ranked ones in float32 and no tail: from four such layers. */
+static void test_size(void **state)
+{
+	struct gm_hook_options hook_options = support_options(512);
+	struct gm_hook *hook = support_open(support_fixture("qwen3next"), &hook_options);
+	struct gm_texts texts = random_text(512);
+	struct gm_record_options options = {
+		.output = support_path("size.gmt"), .tail = GM_TAIL_NONE, .n_head = 32, .quiet = true};
+	struct gm_trace *trace;
+	double per_token;
+
+	(void)state;
+	record(hook, &texts, &options);
+	trace = open_trace(options.output);
+	assert_int_equal(gm_trace_model(trace)->n_layer, 4);
+	assert_int_equal(gm_trace_model(trace)->n_expert, 512);
+	per_token = 48 / 4 * (double)gm_trace_bytes(trace) / (double)gm_trace_n_token(trace);
+	print_message("%.0f bytes a token at 48 layers\n", per_token);
+	assert_true(per_token <= 6800);
+	gm_trace_close(trace);
+	gm_texts_free(&texts);
+	gm_hook_close(hook);
+}
+
 /* --- texts --- */
 
 struct notes {
@@ -385,7 +409,7 @@ static void test_back_pressure(void **state)
 			assert_ok(gm_recording_commit(recording, N_ROW, token, (pass - pass / 3) * N_ROW, NULL, &err),
 				  &err);
 	}
-	assert_ok(gm_recording_close(recording, NULL, &err), &err);
+	assert_ok(gm_recording_close(recording, true, NULL, &err), &err);
 	trace = open_trace(path);
 	assert_int_equal(gm_trace_n_row(trace), N_PASS / 3 * 2 * N_ROW * 2);
 	gm_trace_close(trace);
@@ -394,9 +418,9 @@ static void test_back_pressure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_score),         cmocka_unit_test(test_generate), cmocka_unit_test(test_content),
-		cmocka_unit_test(test_texts),         cmocka_unit_test(test_failures), cmocka_unit_test(test_prompts),
-		cmocka_unit_test(test_back_pressure),
+		cmocka_unit_test(test_score),   cmocka_unit_test(test_generate),      cmocka_unit_test(test_content),
+		cmocka_unit_test(test_size),    cmocka_unit_test(test_texts),         cmocka_unit_test(test_failures),
+		cmocka_unit_test(test_prompts), cmocka_unit_test(test_back_pressure),
 	};
 
 	return cmocka_run_group_tests(tests, support_begin, support_end);

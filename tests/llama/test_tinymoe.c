@@ -4,8 +4,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "recorder/logprob.h"
+#include "recorder/record.h"
 #include "tests/fixtures/pad.h"
+#include "tests/fixtures/quantize.h"
 #include "traces/select.h"
+#include "traces/verify.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -251,13 +254,81 @@ static void test_padded(void **state)
 	gm_json_free(texts);
 }
 
+/* --- quantised by llama.cpp itself, and recorded --- */
+
+/* Mean NLL of the first n texts in the reference, by tokens. */
+static double reference_nll(uint32_t n)
+{
+	struct gm_json *reference = read_json("tests/tinymoe/nll.json");
+	double sum = 0, n_token = 0;
+
+	for (const struct gm_json *text = gm_json_first(reference); text && n > 0; text = gm_json_next(text), n--) {
+		double scored = (double)gm_json_size(gm_json_get(text, "tokens")) - 1;
+
+		sum += scored * gm_json_value(gm_json_get(text, "mean_nll"));
+		n_token += scored;
+	}
+	gm_json_free(reference);
+	return sum / n_token;
+}
+
+static void record_q8(struct gm_hook *hook, const struct gm_texts *texts, bool generate)
+{
+	struct gm_record_options options = {.output = support_path("q8.gmt"),
+					    .generate = generate,
+					    .n_generate = 32,
+					    .tail = GM_TAIL_F16,
+					    .verify = true,
+					    .quiet = true,
+					    .device_capture = GM_DEVICE_CAPTURE_OFF};
+	static struct gm_verify_report report;
+	struct gm_record_result result;
+	struct gm_error err = {0};
+
+	assert_ok(gm_record(hook, texts, &options, &result, &err), &err);
+	assert_ok(gm_trace_verify(options.output, &report, &err), &err);
+	print_message("Q8_0, %s: %llu tokens, %llu picks, %llu mismatches, %llu ties, mean NLL %.4f\n",
+		      generate ? "generate" : "score", (unsigned long long)result.n_token,
+		      (unsigned long long)result.check.n_pick, (unsigned long long)result.check.n_mismatch,
+		      (unsigned long long)result.check.n_tie, result.nll / (double)result.n_scored);
+	if (result.check.n_mismatch || result.check.n_weight_mismatch)
+		fail_msg("%s", result.check.first);
+	assert_int_equal(result.check.n_row, result.n_token * REF_LAYER);
+	assert_int_equal(report.n_row, result.n_token * REF_LAYER);
+	if (!generate) /* Q8_0 costs little: 0.003 over all 72 texts when the model was made */
+		assert_true(fabs(result.nll / (double)result.n_scored - reference_nll((uint32_t)texts->n)) < 0.02);
+}
+
+static void test_quantized(void **state)
+{
+	struct gm_hook_options options = support_options(64);
+	struct gm_texts texts = {0};
+	struct gm_error err = {0};
+	struct gm_hook *hook;
+	size_t all;
+
+	(void)state;
+	assert_ok(fixture_quantize_q8_0(TINYMOE, support_path("q8.gguf"), &err), &err);
+	options.extra_bufts = true; /* repacked weights, as a user has them */
+	hook = support_open(support_path("q8.gguf"), &options);
+	assert_string_equal(gm_hook_info(hook)->expert_type, "q8_0");
+	assert_int_equal(gm_hook_model(hook)->expert_bytes[0], 3 * 128 * 32 / 32 * 34);
+	assert_ok(gm_texts_add_prompts(&texts, "tests/tinymoe/prompts.jsonl", &err), &err);
+	all = texts.n;
+	assert_int_equal(all, 72);
+	texts.n = 6;
+	record_q8(hook, &texts, false);
+	record_q8(hook, &texts, true);
+	texts.n = all;
+	gm_texts_free(&texts);
+	gm_hook_close(hook);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nll),
-		cmocka_unit_test(test_tokenize),
-		cmocka_unit_test(test_logits),
-		cmocka_unit_test(test_padded),
+		cmocka_unit_test(test_quantized), cmocka_unit_test(test_nll),    cmocka_unit_test(test_tokenize),
+		cmocka_unit_test(test_logits),    cmocka_unit_test(test_padded),
 	};
 
 	return cmocka_run_group_tests(tests, support_begin, support_end);

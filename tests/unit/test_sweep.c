@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define TRACE "traces/samples/tinymoe.gmt"
+#define TRACE "tests/data/tinymoe-reference.gmt"
 #define EXPECTED "tests/data/tinymoe-expected.json"
 
 /* Everything that a sweep needs, kept together for the tests. */
