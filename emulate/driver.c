@@ -4,6 +4,7 @@
 #include "recorder/sample.h"
 #include "traces/select.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,8 +82,7 @@ static int on_logits(void *user, uint32_t layer, uint32_t first, uint32_t n, con
 		GM_TRY(gm_recording_append(setup->recording, layer, first, n, logits, err));
 	for (uint32_t i = 0; i < n; i++)
 		if (rank_row(d, layer, first + i, n_ranked, logits + (size_t)i * d->model->n_expert, err) < 0)
-			return gm_error_prefix(err, "layer %u, token %llu", layer,
-					       (unsigned long long)(d->first_token + first + i));
+			return gm_error_prefix(err, "layer %u, token %" PRIu64, layer, d->first_token + first + i);
 	for (size_t f = 0; f < setup->n_follower; f++)
 		GM_TRY(gm_follower_rows(setup->follower[f], layer, first, &rows,
 					f == setup->lead ? d->decision + (size_t)first * top_k : NULL, err));

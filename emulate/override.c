@@ -12,9 +12,9 @@ bool gm_override_is_needed(const struct gm_decision *decision, uint32_t top_k)
 
 static uint16_t rank_of(const struct gm_decision *decision, uint32_t top_k, int32_t expert)
 {
-	for (uint16_t r = 0; r < top_k; r++)
+	for (uint32_t r = 0; r < top_k; r++)
 		if (decision[r].expert == expert)
-			return r;
+			return (uint16_t)r;
 	return NO_RANK;
 }
 

@@ -82,7 +82,8 @@ static const struct gm_option options[] = {
 	{MAX_TOKENS, 0, "max-tokens", "N", "end after so many"},
 	{VERIFY, 0, "verify", NULL, "recompute the model's selection and gate weights from the logits\nand compare"},
 	{DEVICE_CAPTURE, 0, "device-capture", "auto|on|off",
-	 "copy logits that lie in CUDA memory beside the forward pass (default:\nwhere possible), or read them through llama.cpp"},
+	 "copy logits that lie in CUDA memory beside the forward pass (default:\nwhere possible), or read them through "
+	 "llama.cpp"},
 	{LOG_BLOCKS, 0, "log-blocks", "FILE",
 	 "a line for every block that is whole in the file, for scripts that watch:\nnumber, first token, tokens, rows, "
 	 "offset, bytes, hash"},

@@ -105,13 +105,21 @@ static void put_shape(FILE *out, const struct gm_sheet *sheet)
 	fputs(" used</dd>\n", out);
 }
 
+/* A page is sent around: folders of the machine that made it tell nobody anything. */
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
 static void put_files(FILE *out, const struct gm_inputs *inputs)
 {
 	fputs("<dt>Files</dt><dd>", out);
 	for (int i = 0, n = 0; i < GM_N_INPUT; i++)
 		for (size_t f = 0; f < inputs->sheet[i].n_file; f++) {
 			fputs(n++ > 0 ? "<br>" : "", out);
-			gm_put_xml(out, inputs->sheet[i].file[f].name);
+			gm_put_xml(out, base_name(inputs->sheet[i].file[f].name));
 			fprintf(out, " (%s)", gm_input_name((enum gm_input)i));
 		}
 	fputs("</dd>\n", out);

@@ -2,6 +2,7 @@
 #include "sim/commands.h"
 
 #include "base/number.h"
+#include "sim/sweep_page.h"
 #include "sim/table.h"
 
 #include <stdio.h>
@@ -12,10 +13,11 @@
 #define MAX_TABLE_ROWS 200
 #define MAX_TOLD 20 /* impossible points that are named on stderr; the CSV has all */
 
-enum option_id { CSV = 1, GRID, MEMORY };
+enum option_id { CSV = 1, HTML, GRID, MEMORY };
 
 static const struct gm_option sweep_options[] = {
 	{CSV, 0, "csv", "FILE", "write a row for each grid point (-: standard output)"},
+	{HTML, 0, "html", "FILE", "make a page of the results, with figures (report html makes richer ones)"},
 	{GRID, 0, "grid", "FILE", "read lists from JSON: {\"cache\": [\"10%\", \"25%\"], \"evict\": [\"lru\"]}"},
 	{MEMORY, 0, "memory", "SIZE", "for replays side by side; more points read the trace again [200MB]"},
 	{0, 0, NULL, NULL, NULL},
@@ -24,6 +26,8 @@ static const struct gm_option *const tables[] = {gm_policy_options, sweep_option
 
 struct state {
 	struct gm_sim_state common;
+	const char *html;
+	struct gm_sweep_page page;
 	uint64_t memory;
 };
 
@@ -45,6 +49,9 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 	switch (id) {
 	case CSV:
 		state->common.path[GM_FILE_POINTS] = value;
+		return GM_OK;
+	case HTML:
+		state->html = value;
 		return GM_OK;
 	case GRID:
 		GM_TRY(gm_sim_grid(&state->common, true, err));
@@ -109,6 +116,8 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	int status = GM_OK;
 
 	GM_TRY(gm_sim_expand(&state->common, true, &settings, &n, err));
+	if (state->html)
+		GM_TRY(gm_sweep_page_begin(&state->page, state->common.path, err));
 	GM_TRY(gm_sweep_output_open(&files, state->common.path, settings->head_only, err));
 	preloads = gm_preloads_new(err);
 	if (!preloads)
@@ -120,6 +129,8 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	}
 	if (status == GM_OK)
 		status = gm_sweep_output_commit(&files, err);
+	if (status == GM_OK && state->html)
+		status = gm_sweep_page_write(&state->page, state->common.path, operand[0], state->html, err);
 	gm_sweep_output_discard(&files);
 	gm_preloads_free(preloads);
 	return status == GM_OK && n_failed > 0 ? GM_PARTLY_DONE : status;
@@ -127,6 +138,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 
 static void release(void *data)
 {
+	gm_sweep_page_end(&((struct state *)data)->page);
 	gm_sim_release(&((struct state *)data)->common);
 }
 

@@ -33,6 +33,10 @@ struct gm_stats {
 int gm_stats_collect(struct gm_stats *stats, struct gm_trace *trace, struct gm_error *err);
 void gm_stats_free(struct gm_stats *stats);
 
+/* All of it as CSV (docs/reports.md), a row for each value that is known; path "-": standard output. The trace must have been read to its
+ * end, for its hash. */
+int gm_stats_write_csv(const struct gm_stats *stats, const struct gm_trace *trace, const char *path, struct gm_error *err);
+
 static inline double gm_mean_value(const struct gm_mean *mean) /* NaN where nothing was counted */
 {
 	return mean->n ? mean->sum / (double)mean->n : (double)__builtin_nan("");

@@ -67,7 +67,7 @@ int gm_probe_disk(const struct gm_probe_options *options, struct gm_probe_disk *
 /* --- GPU --- */
 
 struct gm_probe_gpu {
-	char name[256]; /* "NVIDIA GeForce RTX 3090, link at rest 2.5 GT/s PCIe x16" */
+	char name[256];        /* "NVIDIA GeForce RTX 3090, link at rest 2.5 GT/s PCIe x16" */
 	bool kernels;          /* our own kernels ran (`make cuda`) */
 	uint64_t memory_bytes; /* read at once */
 	struct gm_spread memory_gb_s;

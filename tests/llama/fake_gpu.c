@@ -123,6 +123,19 @@ static ggml_guid_t guid(void)
 	return &bytes;
 }
 
+/* The CPU backend with one thread: more, on cores that are not free, are hundreds of times slower. */
+static ggml_backend_t init_cpu(void)
+{
+	ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(cpu());
+	ggml_backend_t backend = ggml_backend_dev_init(cpu(), NULL);
+	ggml_backend_set_n_threads_t set_n_threads;
+
+	*(void **)&set_n_threads = ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads");
+	if (backend && set_n_threads)
+		set_n_threads(backend, 1);
+	return backend;
+}
+
 static ggml_backend_t init_backend(ggml_backend_dev_t dev, const char *params)
 {
 	ggml_backend_t backend = calloc(1, sizeof(*backend));
@@ -132,7 +145,7 @@ static ggml_backend_t init_backend(ggml_backend_dev_t dev, const char *params)
 		return NULL;
 	backend->guid = guid();
 	backend->device = dev;
-	backend->context = ggml_backend_dev_init(cpu(), NULL);
+	backend->context = init_cpu();
 	backend->iface.get_name = backend_name;
 	backend->iface.free = backend_free;
 	backend->iface.graph_compute = compute;
