@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* An output: written as NAME.part beside NAME and renamed by gm_output_commit; "-" is standard output. */
@@ -22,6 +23,17 @@ int gm_output_commit(struct gm_output *out, struct gm_error *err);
 
 /* Closes and removes what was written; does nothing after a commit or on a zeroed struct. */
 void gm_output_discard(struct gm_output *out);
+
+/* A file that a command reads or writes, for gm_files_check. */
+struct gm_file_use {
+	const char *path; /* NULL and "-": not looked at */
+	const char *what; /* the option or operand that names it: "--csv", "TRACE" */
+	bool is_output;
+};
+
+/* Refuses (GM_ERR_USAGE) an output that is also an input, or two outputs that are one file, under whatever spelling or link. Devices and
+ * pipes may be shared. */
+int gm_files_check(const struct gm_file_use *use, size_t n, struct gm_error *err);
 
 /* A whole file ("-": standard input) of at most max bytes, NUL-terminated. NULL on failure; free() it. size may be NULL. */
 char *gm_read_file(const char *path, size_t max, size_t *size, struct gm_error *err);
