@@ -199,25 +199,32 @@ static void decide(struct event *ev)
 			s->action[ev->wanting[i]] = GM_FETCH;
 }
 
-/* R13, and the counters of picks. */
+/* R13, and the counters of picks. A row's mass is summed first: then totals are the same to the bit however rows are tallied. */
 static void count_picks(struct event *ev)
 {
 	struct gm_scratch *s = ev->s;
 
-	for (uint32_t i = 0; i < ev->n_wanting; i++) {
-		uint32_t p = ev->wanting[i];
-		struct gm_counters *counters = event_counters(ev, event_row_of_pick(ev, p));
+	for (uint32_t i = 0; i < ev->n_wanting;) {
+		uint32_t row = event_row_of_pick(ev, ev->wanting[i]);
+		struct gm_counters *counters = event_counters(ev, row);
+		double substituted = 0, dropped = 0;
 
-		if (s->action[p] == GM_SUBSTITUTE) {
-			counters->substitutions++;
-			counters->substituted_mass += ev->gate[p];
-		} else if (s->action[p] == GM_DROP) {
-			counters->drops++;
-			counters->dropped_mass += ev->gate[p];
-		} else if (s->action[p] == GM_CPU) {
-			counters->cpu_picks++;
-			s->flags[ev->request[p]] |= ON_CPU;
+		for (; i < ev->n_wanting && event_row_of_pick(ev, ev->wanting[i]) == row; i++) {
+			uint32_t p = ev->wanting[i];
+
+			if (s->action[p] == GM_SUBSTITUTE) {
+				counters->substitutions++;
+				substituted += ev->gate[p];
+			} else if (s->action[p] == GM_DROP) {
+				counters->drops++;
+				dropped += ev->gate[p];
+			} else if (s->action[p] == GM_CPU) {
+				counters->cpu_picks++;
+				s->flags[ev->request[p]] |= ON_CPU;
+			}
 		}
+		counters->substituted_mass += substituted;
+		counters->dropped_mass += dropped;
 	}
 }
 

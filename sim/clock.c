@@ -8,6 +8,8 @@ struct gm_clock {
 	struct gm_arrivals arrivals; /* first: a pointer to it is a pointer to the clock */
 	const struct gm_hw *hw;
 	struct gm_time_split *split;
+	uint64_t *work; /* see gm_clock_set_work */
+	uint32_t top_k;
 	const struct gm_span_sink *sink;
 	uint32_t n_item, n_expert;
 	double now, t1; /* T and T1 of docs/semantics.md */
@@ -323,6 +325,8 @@ static void end(struct gm_arrivals *self, const struct gm_event_log *log)
 {
 	struct gm_clock *c = (struct gm_clock *)(void *)self;
 
+	if (c->work)
+		c->work[(size_t)log->n_ready * (c->top_k + 1) + log->n_work]++;
 	if (!(log->work_kinds & ~(unsigned)GM_WORK_FETCH) && !log->n_queued && !c->sink && !c->hw->disk) {
 		end_fetches(c, log);
 		return;
@@ -397,6 +401,12 @@ struct gm_arrivals *gm_clock_arrivals(struct gm_clock *c)
 void gm_clock_set_split(struct gm_clock *c, struct gm_time_split *split)
 {
 	c->split = split;
+}
+
+void gm_clock_set_work(struct gm_clock *c, uint64_t *work, uint32_t top_k)
+{
+	c->work = work;
+	c->top_k = top_k;
 }
 
 void gm_clock_set_sink(struct gm_clock *c, const struct gm_span_sink *sink)

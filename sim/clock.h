@@ -36,6 +36,8 @@ struct gm_arrivals *gm_clock_arrivals(struct gm_clock *clock);
 
 /* Where the next events' times are added; NULL: nowhere. */
 void gm_clock_set_split(struct gm_clock *clock, struct gm_time_split *split);
+/* Counts the next events by their work as gm_event_run does, [top_k + 1][top_k + 1]; NULL: not. Events of one row only. */
+void gm_clock_set_work(struct gm_clock *clock, uint64_t *work, uint32_t top_k);
 void gm_clock_set_sink(struct gm_clock *clock, const struct gm_span_sink *sink); /* NULL: none */
 
 /* R17: the end of a pass. */

@@ -15,8 +15,9 @@ struct gm_replay {
 	struct gm_arrivals instant;
 	struct gm_tally *layer; /* [n_layer] */
 	uint64_t tokens, timed_tokens;
-	uint64_t *work;  /* by_layer and timed: [n_layer][top_k + 1][top_k + 1] events by what was ready and what was not */
-	double token_us; /* R17 of counted passes */
+	uint64_t *
+		work; /* [n_layer][top_k + 1][top_k + 1] events by what was ready and what was not, where nothing else decides times */
+	double token_us;           /* R17 of counted passes */
 	struct gm_tally *sequence; /* [n_sequence] where asked for */
 	uint32_t n_sequence;
 	uint32_t last_sequence; /* UINT32_MAX: none yet */
@@ -87,7 +88,7 @@ static bool layers_are_apart(const struct gm_replay *r)
 	const struct gm_replay_config *config = r->config;
 	const struct gm_core_config *core = &config->core;
 
-	if (r->by_token || r->sink->span || config->reset_per_sequence || core->scope == GM_SCOPE_GLOBAL)
+	if (config->prefill == GM_PREFILL_BATCH || config->reset_per_sequence || core->scope == GM_SCOPE_GLOBAL)
 		return false;
 	if ((core->evict.ops->info.flags | core->miss.ops->info.flags | core->admit.ops->info.flags) & GM_NEEDS_TOKEN_ORDER)
 		return false;
@@ -100,17 +101,18 @@ static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_er
 	struct gm_arrivals *arrivals = &r->instant;
 
 	r->instant = gm_arrivals_instant;
-	r->by_layer = layers_are_apart(r);
+	r->by_layer = layers_are_apart(r) && !r->by_token && !r->sink->span;
 	GM_TRY(gm_core_check(core, err));
 	r->layer = gm_alloc(core->n_layer, sizeof(*r->layer), err);
 	r->core_memory = gm_alloc(1, gm_core_bytes(core), err);
 	if (!r->layer || !r->core_memory)
 		return GM_ERR_MEMORY;
-	if (is_timed(r->config) && r->by_layer) {
+	if (is_timed(r->config) && layers_are_apart(r)) {
 		r->work = gm_alloc((size_t)core->n_layer * (core->top_k + 1), (core->top_k + 1) * sizeof(*r->work), err);
 		if (!r->work)
 			return GM_ERR_MEMORY;
-	} else if (is_timed(r->config)) {
+	}
+	if (is_timed(r->config) && !r->by_layer) {
 		r->clock = gm_alloc(1, gm_clock_bytes(core->n_layer, core->n_expert, r->config->hw->disk), err);
 		if (!r->clock)
 			return GM_ERR_MEMORY;
@@ -266,6 +268,13 @@ static void add_time(struct gm_time_split *to, const struct gm_time_split *from)
 	*to = a.time_us;
 }
 
+static uint64_t *layer_work(const struct gm_replay *r, uint32_t layer)
+{
+	size_t n = r->config->core.top_k + 1;
+
+	return r->work ? r->work + layer * n * n : NULL;
+}
+
 static int replay_event(struct gm_replay *r, const struct gm_window *w, const struct pass *pass, uint32_t layer,
 			struct gm_error *err)
 {
@@ -286,6 +295,8 @@ static int replay_event(struct gm_replay *r, const struct gm_window *w, const st
 	} else {
 		counters = pass->counted_from == 0 ? &r->layer[layer].count : NULL;
 	}
+	if (r->clock && r->work)
+		gm_clock_set_work(r->clock, pass->timed ? layer_work(r, layer) : NULL, r->config->core.top_k);
 	if (r->clock)
 		gm_clock_set_split(r->clock, !pass->timed ? NULL : r->by_token ? &split : &r->layer[layer].time_us);
 	GM_TRY(gm_event(r->core, layer, pass->first_token, &rows, counters, !r->by_token, NULL, err));
@@ -393,7 +404,6 @@ static int replay_by_pass(struct gm_replay *r, const struct gm_window *w, struct
 static int replay_by_layer(struct gm_replay *r, const struct gm_window *w, uint32_t begin, uint32_t end, bool counted,
 			   struct gm_error *err)
 {
-	size_t n_work = (size_t)(r->config->core.top_k + 1) * (r->config->core.top_k + 1);
 	struct gm_rows rows;
 
 	if (begin == end)
@@ -404,12 +414,11 @@ static int replay_by_layer(struct gm_replay *r, const struct gm_window *w, uint3
 		r->event_first = begin;
 		r->event_offset = rows.token;
 		GM_TRY(gm_event_run(r->core, layer, w->first_token + begin, &rows, counted ? &r->layer[layer].count : NULL,
-				    r->work && counted ? r->work + layer * n_work : NULL, err));
+				    counted ? layer_work(r, layer) : NULL, err));
 	}
 	if (counted) {
 		r->tokens += end - begin;
 		r->timed_tokens += end - begin;
-		r->token_us += r->work ? (end - begin) * r->config->hw->token_us : 0;
 	}
 	return GM_OK;
 }
@@ -440,7 +449,7 @@ static struct gm_time_split time_of_work(const struct gm_replay *r, uint32_t lay
 
 	for (uint32_t ready = 0; ready < n; ready++) {
 		for (uint32_t other = 0; other < n; other++) {
-			uint64_t n_event = r->work[((size_t)layer * n + ready) * n + other];
+			uint64_t n_event = layer_work(r, layer)[(size_t)ready * n + other];
 
 			if (n_event && on_cpu)
 				gm_clock_count_cpu_event(r->config->hw, layer, ready, other, n_event, &split);
@@ -455,6 +464,8 @@ void gm_replay_total(struct gm_replay *r, struct gm_tally *total)
 {
 	for (uint32_t l = 0; r->work && l < r->config->core.n_layer; l++)
 		r->layer[l].time_us = time_of_work(r, l);
+	if (r->work)
+		r->token_us = (double)r->timed_tokens * r->config->hw->token_us;
 	*total = (struct gm_tally){.tokens = r->tokens, .timed_tokens = r->timed_tokens};
 	for (uint32_t l = 0; l < r->config->core.n_layer; l++)
 		gm_tally_add(total, &r->layer[l]);
