@@ -282,3 +282,22 @@ void gm_minima_forget(void *state, uint32_t item)
 	gm_minima_keys(m)[item] = GM_MINIMA_ABSENT;
 	gm_minima_make_stale(m, item / GM_MINIMA_GROUP, gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item);
 }
+
+uint32_t gm_minima_first(struct gm_minima *m, const struct gm_candidates *candidates, uint64_t limit,
+			 bool (*before)(struct gm_minima *minima, uint64_t token, uint32_t a, uint32_t b))
+{
+	const uint64_t *least_key = at(m, m->least_key), *key = gm_minima_keys(m);
+	uint32_t first = GM_NO_ITEM;
+
+	for (uint32_t group = 0; group < m->n_group; group++) {
+		if (least_key[group] > limit)
+			continue;
+		for (uint32_t item = group * GM_MINIMA_GROUP; item < (group + 1) * GM_MINIMA_GROUP; item++) {
+			if (key[item] > limit || !gm_is_candidate(candidates, item))
+				continue;
+			if (first == GM_NO_ITEM || before(m, candidates->token, item, first))
+				first = item;
+		}
+	}
+	return first;
+}

@@ -108,4 +108,9 @@ void gm_minima_land(void *state, uint32_t item);
 uint32_t gm_minima_victim(void *state, const struct gm_candidates *candidates, uint32_t incoming);
 void gm_minima_forget(void *state, uint32_t item);
 
+/* Among the candidates with keys of at most `limit`, the one that comes before all others by `before`; GM_NO_ITEM if there is none. For policies
+ * whose keys are rounded: the victim is asked for first, and then who else is so close to it that rounding could have decided. */
+uint32_t gm_minima_first(struct gm_minima *minima, const struct gm_candidates *candidates, uint64_t limit,
+			 bool (*before)(struct gm_minima *minima, uint64_t token, uint32_t a, uint32_t b));
+
 #endif

@@ -1,6 +1,7 @@
 /* Conformance of every entry of the policy table to the contract in policies/policy.h, and parsing. */
 #include "policies/table.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -221,6 +222,88 @@ static void test_reset_forgets(void **state)
 	}
 }
 
+/* lfu-decay by its formula, step by step: the rule as docs/semantics.md has it. */
+struct fading {
+	double half_life, count[9];
+	uint64_t token[9], last[9];
+};
+
+static double faded(const struct fading *f, uint32_t item, uint64_t now)
+{
+	return f->count[item] * exp2(-(double)(now - f->token[item]) / f->half_life);
+}
+
+static uint32_t first_to_leave(const struct fading *f, const uint8_t *residency, const uint16_t *pinned, uint64_t now)
+{
+	uint32_t best = GM_NO_ITEM;
+
+	for (uint32_t i = 0; i < 9; i++) {
+		if (residency[i] != GM_RESIDENT || i == pinned[0] || i == pinned[1])
+			continue;
+		if (best == GM_NO_ITEM || faded(f, i, now) < faded(f, best, now) ||
+		    (!(faded(f, i, now) > faded(f, best, now)) && f->last[i] < f->last[best]))
+			best = i;
+	}
+	return best;
+}
+
+/* Long skewed traces with short half-lives, where counts come so close that rounding decides. */
+static void test_lfu_decay_is_its_formula(void **state)
+{
+	static const double half_lives[] = {0.3, 1, 3, 5, 20};
+	struct gm_evict evict;
+	struct gm_error err = {0};
+
+	(void)state;
+	for (size_t h = 0; h < sizeof(half_lives) / sizeof(*half_lives); h++) {
+		struct gm_pool_dims d = {.n_item = 9, .n_slot = 3, .n_expert = 9};
+		struct fading f = {.half_life = half_lives[h]};
+		uint8_t residency[9] = {0};
+		uint32_t pin[16] = {0}, n_resident = 0;
+		struct world w = {.rng = h};
+		uint64_t tick = 0;
+
+		assert_int_equal(gm_evict_parse("lfu-decay:1", &evict, &err), 0);
+		evict.arg[0] = half_lives[h];
+		void *pool = calloc(1, evict.ops->state_bytes(&d, evict.arg));
+
+		assert_non_null(pool);
+		evict.ops->init(pool, &d, evict.arg, false);
+		for (uint32_t t = 0; t < 20000; t++) {
+			uint16_t pick[2] = {(uint16_t)(below(&w, 3) ? below(&w, 3) : below(&w, 9)), 0};
+			struct gm_requests requests = {.n = 2, .expert = pick, .token = t};
+			struct gm_candidates c = {.residency = residency, .pin = pin, .stamp = t + 1, .token = t};
+
+			do
+				pick[1] = (uint16_t)(below(&w, 2) ? below(&w, 4) : below(&w, 9));
+			while (pick[1] == pick[0]);
+			for (int i = 0; i < 2; i++) {
+				f.count[pick[i]] = faded(&f, pick[i], t) + 1;
+				f.token[pick[i]] = t;
+				f.last[pick[i]] = ++tick;
+				pin[pick[i]] = t + 1;
+			}
+			evict.ops->access(pool, &requests);
+			for (int i = 0; i < 2; i++) {
+				if (residency[pick[i]] == GM_RESIDENT)
+					continue;
+				if (n_resident == 3) {
+					uint32_t victim = evict.ops->victim(pool, &c, pick[i]);
+
+					assert_int_equal(victim, first_to_leave(&f, residency, pick, t));
+					residency[victim] = GM_ABSENT;
+					evict.ops->forget(pool, victim);
+					n_resident--;
+				}
+				residency[pick[i]] = GM_RESIDENT;
+				evict.ops->insert(pool, pick[i], false);
+				n_resident++;
+			}
+		}
+		free(pool);
+	}
+}
+
 static void test_miss_rules(void **state)
 {
 	static const uint16_t expert[4] = {9, 3, 7, 1};
@@ -372,6 +455,7 @@ int main(void)
 		cmocka_unit_test(test_eviction_policies),
 		cmocka_unit_test(test_state_can_be_copied),
 		cmocka_unit_test(test_reset_forgets),
+		cmocka_unit_test(test_lfu_decay_is_its_formula),
 		cmocka_unit_test(test_miss_rules),
 		cmocka_unit_test(test_miss_rules_by_hand),
 		cmocka_unit_test(test_background_admission),
