@@ -1,6 +1,7 @@
 #include "sim/commands.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct gm_option gm_split_options[] = {
@@ -46,6 +47,66 @@ int gm_sim_expand(struct gm_sim_state *state, bool lists, const struct gm_settin
 	return gm_grid_expand(state->grid, settings, n, err);
 }
 
+/* Standard input and output serve once. */
+static int check_streams(const struct gm_file_use *use, size_t n, struct gm_error *err)
+{
+	const char *taken[2] = {NULL, NULL};
+
+	for (size_t i = 0; i < n; i++) {
+		if (!use[i].path || strcmp(use[i].path, "-") != 0)
+			continue;
+		if (taken[use[i].is_output])
+			return gm_fail(err, GM_ERR_USAGE, "two %s: %s and %s are \"-\": give one a name",
+				       use[i].is_output ? "outputs on standard output" : "inputs on standard input",
+				       taken[use[i].is_output], use[i].what);
+		taken[use[i].is_output] = use[i].what;
+	}
+	return GM_OK;
+}
+
+int gm_sim_check_files(const struct gm_sim_state *state, int n_trace, char *const *trace, struct gm_error *err)
+{
+	static const char *const option[GM_N_SWEEP_FILE] = {"--csv", "--per-layer", "--per-sequence", "--per-token"};
+	struct gm_file_use *use, *larger;
+	size_t n;
+
+	GM_TRY(gm_grid_inputs(state->grid, &use, &n, err));
+	larger = gm_realloc(use, n + (size_t)n_trace + GM_N_SWEEP_FILE + 1, sizeof(*use), err);
+	if (!larger) {
+		free(use);
+		return GM_ERR_MEMORY;
+	}
+	use = larger;
+	for (int i = 0; i < n_trace; i++)
+		use[n++] = (struct gm_file_use){.path = trace[i], .what = "TRACE"};
+	for (int i = 0; i < GM_N_SWEEP_FILE; i++)
+		use[n++] = (struct gm_file_use){.path = state->path[i], .what = option[i], .is_output = true};
+	use[n++] = (struct gm_file_use){.path = state->other, .what = state->other_option, .is_output = true};
+	int status = check_streams(use, n, err);
+	if (status == GM_OK)
+		status = gm_files_check(use, n, err);
+	free(use);
+	return status;
+}
+
+int gm_sim_check_preloads(const struct gm_sim_state *state, struct gm_error *err)
+{
+	struct gm_file_use *use;
+	size_t n;
+	int status = GM_OK;
+
+	GM_TRY(gm_grid_inputs(state->grid, &use, &n, err));
+	for (size_t i = 0; i < n && status == GM_OK; i++) {
+		if (strcmp(use[i].what, "--preload") != 0 || strcmp(use[i].path, "-") == 0)
+			continue;
+		struct gm_trace *trace = gm_trace_open(use[i].path, err);
+		status = trace ? GM_OK : err->code;
+		gm_trace_close(trace);
+	}
+	free(use);
+	return status;
+}
+
 void gm_sim_release(struct gm_sim_state *state)
 {
 	gm_grid_free(state->grid);
@@ -64,7 +125,7 @@ bool gm_sim_writes_stdout(const struct gm_sim_state *state)
 	for (int i = 0; i < GM_N_SWEEP_FILE; i++)
 		if (state->path[i] && strcmp(state->path[i], "-") == 0)
 			return true;
-	return false;
+	return state->other && strcmp(state->other, "-") == 0;
 }
 
 void gm_sim_tell_untimed(const struct gm_sweep *sweep)

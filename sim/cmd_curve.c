@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum option_id { CSV = 1, PER_LAYER, WARMUP, RESET, QUIET };
 
@@ -161,15 +162,26 @@ static void print_table(const struct gm_curve *curve, const struct gm_trace *tra
 	}
 }
 
+static bool is_stdout(const char *path)
+{
+	return path && strcmp(path, "-") == 0;
+}
+
 static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 {
 	const struct state *state = data;
+	const struct gm_file_use files[] = {
+		{operand[0], "TRACE", false}, {state->csv, "--csv", true}, {state->per_layer, "--per-layer", true}};
 	struct gm_curve *curve = NULL;
-	struct gm_trace *trace = gm_trace_open(operand[0], err);
+	struct gm_trace *trace;
 	int status = GM_OK;
 
 	(void)n_operand;
-	if (!trace || !(curve = gm_curve_new(gm_trace_model(trace), state->warmup, state->reset, err))) {
+	GM_TRY(gm_files_check(files, sizeof(files) / sizeof(*files), err));
+	if (is_stdout(state->csv) && is_stdout(state->per_layer))
+		return gm_fail(err, GM_ERR_USAGE,
+			       "two outputs on standard output: --csv and --per-layer are \"-\": give one a name");
+	if (!(trace = gm_trace_open(operand[0], err)) || !(curve = gm_curve_new(gm_trace_model(trace), state->warmup, state->reset, err))) {
 		status = err->code;
 		goto out;
 	}
@@ -178,7 +190,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 		GM_TRY_OUT(write_csv(state->csv, false, curve, gm_trace_model(trace), err));
 	if (state->per_layer)
 		GM_TRY_OUT(write_csv(state->per_layer, true, curve, gm_trace_model(trace), err));
-	if (!state->csv || state->csv[0] != '-')
+	if (!is_stdout(state->csv) && !is_stdout(state->per_layer))
 		print_table(curve, trace);
 out:
 	gm_curve_free(curve);

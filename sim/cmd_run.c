@@ -24,7 +24,6 @@ static const struct gm_option *const tables[] = {gm_policy_options, run_options,
 struct state {
 	struct gm_sim_state common;
 	bool json, has_range;
-	const char *events;
 	uint64_t from, to; /* inclusive */
 };
 
@@ -54,7 +53,8 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 		state->json = true;
 		return GM_OK;
 	case TRACE_EVENTS:
-		state->events = value;
+		state->common.other = value;
+		state->common.other_option = "--trace-events";
 		return GM_OK;
 	case TRACE_TOKENS:
 		return set_range(state, value, err);
@@ -80,13 +80,13 @@ static int print_json(const struct gm_sweep *sweep, bool extra, struct gm_error 
 
 static int check(const struct state *state, const struct gm_settings *settings, struct gm_error *err)
 {
-	if (state->has_range && !state->events)
+	if (state->has_range && !state->common.other)
 		return gm_fail(err, GM_ERR_USAGE,
 			       "tokens of a timeline that is not written: --trace-tokens: give --trace-events FILE");
-	if (state->events && settings->profile->instant)
+	if (state->common.other && settings->profile->instant)
 		return gm_fail(err, GM_ERR_USAGE,
 			       "no timeline without times: --hw instant: give a hardware profile with times");
-	if (state->json && (gm_sim_writes_stdout(&state->common) || (state->events && strcmp(state->events, "-") == 0)))
+	if (state->json && gm_sim_writes_stdout(&state->common))
 		return gm_fail(err, GM_ERR_USAGE,
 			       "two outputs on standard output: --json and a file \"-\": give the file a name");
 	return GM_OK;
@@ -111,7 +111,7 @@ static int write_outputs(struct state *state, struct gm_sweep *sweep, struct gm_
 	GM_TRY(gm_sweep_output_write(files, sweep, err));
 	if (state->json)
 		GM_TRY(print_json(sweep, extra, err));
-	else if (!gm_sim_writes_stdout(&state->common) && !(state->events && strcmp(state->events, "-") == 0))
+	else if (!gm_sim_writes_stdout(&state->common))
 		gm_table_run(stdout, sweep);
 	if (events->stream)
 		GM_TRY(gm_output_commit(events, err));
@@ -132,24 +132,24 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	size_t n;
 	int status;
 
-	(void)n_operand;
 	GM_TRY(gm_sim_expand(&state->common, false, &settings, &n, err));
 	GM_TRY(check(state, settings, err));
+	GM_TRY(gm_sim_check_files(&state->common, n_operand, operand, err));
 	gm_sim_wants(&state->common, &options);
 	if (!(preloads = gm_preloads_new(err)) || !(trace = gm_trace_open(operand[0], err))) {
 		status = err->code;
 		goto out;
 	}
 	GM_TRY_OUT(gm_sweep_output_open(&files, state->common.path, settings->head_only, err));
-	if (state->events) {
-		GM_TRY_OUT(gm_output_open(&events, state->events, err));
+	if (state->common.other) {
+		GM_TRY_OUT(gm_output_open(&events, state->common.other, err));
 		gm_timeline_begin(&timeline, events.stream, gm_trace_path(trace));
 		options.span = &timeline.sink;
 		options.span_from = state->from;
 		options.span_to = state->has_range ? state->to + 1 : DEFAULT_EVENT_TOKENS;
 	}
 	GM_TRY_OUT(replay(&sweep, trace, settings, preloads, &options, err));
-	if (state->events)
+	if (state->common.other)
 		gm_timeline_end(&timeline);
 	gm_sim_tell_untimed(&sweep);
 	status = write_outputs(state, &sweep, &files, &events, settings->head_only, err);

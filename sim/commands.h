@@ -18,6 +18,8 @@ extern const struct gm_option gm_split_options[];
 struct gm_sim_state {
 	struct gm_grid *grid; /* made by the first policy option, or by gm_sim_grid */
 	const char *path[GM_N_SWEEP_FILE];
+	const char *other; /* one more output, of the command itself, or NULL */
+	const char *other_option;
 	bool quiet;
 };
 
@@ -27,6 +29,10 @@ int gm_sim_option(struct gm_sim_state *state, bool lists, int id, const char *va
 /* The points that the options make. */
 int gm_sim_expand(struct gm_sim_state *state, bool lists, const struct gm_settings **settings, size_t *n,
 		  struct gm_error *err);
+/* After gm_sim_expand: refuses files that two things would use, before anything is written. */
+int gm_sim_check_files(const struct gm_sim_state *state, int n_trace, char *const *trace, struct gm_error *err);
+/* Opens every preload trace and closes it: what is missing is missed before the work begins. */
+int gm_sim_check_preloads(const struct gm_sim_state *state, struct gm_error *err);
 int gm_sim_grid(struct gm_sim_state *state, bool lists, struct gm_error *err);
 void gm_sim_release(struct gm_sim_state *state);
 

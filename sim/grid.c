@@ -21,6 +21,7 @@ struct gm_grid {
 	bool lists;
 	struct axis axis[GM_N_AXIS]; /* by option id - GM_OPTION_POLICY */
 	struct gm_settings_store store;
+	struct gm_items file;      /* grid files */
 	struct gm_settings *point; /* [n_point] of the last expansion */
 };
 
@@ -85,6 +86,7 @@ void gm_grid_free(struct gm_grid *grid)
 	for (int i = 0; i < GM_N_AXIS; i++)
 		free(grid->axis[i].value);
 	gm_settings_store_free(&grid->store);
+	gm_items_free(&grid->file);
 	free(grid->point);
 	free(grid);
 }
@@ -99,7 +101,8 @@ static int expand_item(int option_id, const char *item, struct gm_items *out, st
 {
 	char what[32];
 	size_t length = strlen(item);
-	bool is_file = option_id == GM_OPTION_CACHE && length > 5 && strcmp(item + length - 5, ".json") == 0;
+	bool is_file = option_id == GM_OPTION_CACHE &&
+		       (strcmp(item, "-") == 0 || (length > 5 && strcmp(item + length - 5, ".json") == 0));
 
 	snprintf(what, sizeof(what), "--%s", gm_settings_option(option_id)->name);
 	if (is_file || !gm_settings_takes_ranges(option_id))
@@ -177,7 +180,8 @@ static int find_option(const char *key)
 	return 0;
 }
 
-static int read_member(struct gm_grid *grid, const struct gm_json *member, struct gm_error *err)
+/* seen: a bit for each option, so that cache-scope and cache_scope do not stand side by side. */
+static int read_member(struct gm_grid *grid, const struct gm_json *member, unsigned *seen, struct gm_error *err)
 {
 	const char *key = gm_json_key(member), *text;
 	int option_id = find_option(key);
@@ -189,6 +193,9 @@ static int read_member(struct gm_grid *grid, const struct gm_json *member, struc
 	if (!option_id)
 		return gm_fail(err, GM_ERR_USAGE,
 			       "unknown key: \"%.40s\": give names of policy options, as \"cache-scope\"", key);
+	if (*seen & 1u << (option_id - GM_OPTION_POLICY))
+		return gm_fail(err, GM_ERR_USAGE, "key twice: \"%s\" is written with - and with _: give it once", key);
+	*seen |= 1u << (option_id - GM_OPTION_POLICY);
 	if (is_list && gm_json_size(member) == 0)
 		return gm_fail(err, GM_ERR_USAGE, "empty list: \"%s\": give at least one value", key);
 	for (const struct gm_json *item = is_list ? gm_json_first(member) : member; item && status == GM_OK;
@@ -210,7 +217,9 @@ static int read_member(struct gm_grid *grid, const struct gm_json *member, struc
 
 int gm_grid_file(struct gm_grid *grid, const char *path, struct gm_error *err)
 {
+	GM_TRY(gm_items_add(&grid->file, path, strlen(path), err));
 	struct gm_json *json = gm_json_parse_file(path, err);
+	unsigned seen = 0;
 	int status = GM_OK;
 
 	if (!json)
@@ -219,11 +228,55 @@ int gm_grid_file(struct gm_grid *grid, const char *path, struct gm_error *err)
 		status = gm_fail(err, GM_ERR_USAGE,
 				 "not a grid: give {\"cache\": [\"10%%\", \"25%%\"], \"evict\": [\"lru\"]}");
 	for (const struct gm_json *member = gm_json_first(json); member && status == GM_OK; member = gm_json_next(member))
-		status = read_member(grid, member, err);
+		status = read_member(grid, member, &seen, err);
 	if (status < 0)
 		gm_error_prefix(err, "--grid %s", path);
 	gm_json_free(json);
 	return status;
+}
+
+/* --- the files --- */
+
+/* The file that a value of an option names, or NULL. */
+static const char *file_of(int option_id, const struct gm_settings *value)
+{
+	switch (option_id) {
+	case GM_OPTION_CACHE:
+		return value->cache_kind == GM_CACHE_LIST ? value->cache_text : NULL;
+	case GM_OPTION_HW:
+		return value->profile->path;
+	case GM_OPTION_PRELOAD:
+		return value->preload;
+	default:
+		return NULL;
+	}
+}
+
+int gm_grid_inputs(const struct gm_grid *grid, struct gm_file_use **use, size_t *n, struct gm_error *err)
+{
+	static const struct {
+		int option_id;
+		const char *what;
+	} kinds[] = {{GM_OPTION_CACHE, "--cache"}, {GM_OPTION_HW, "--hw"}, {GM_OPTION_PRELOAD, "--preload"}};
+	size_t most = grid->file.n;
+
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
+		most += grid->axis[kinds[k].option_id - GM_OPTION_POLICY].n;
+	if (!(*use = gm_alloc(most, sizeof(**use), err)))
+		return GM_ERR_MEMORY;
+	*n = 0;
+	for (size_t i = 0; i < grid->file.n; i++)
+		(*use)[(*n)++] = (struct gm_file_use){.path = grid->file.text[i], .what = "--grid"};
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		const struct axis *axis = &grid->axis[kinds[k].option_id - GM_OPTION_POLICY];
+
+		for (size_t i = 0; i < axis->n; i++) {
+			const char *path = file_of(kinds[k].option_id, &axis->value[i]);
+			if (path)
+				(*use)[(*n)++] = (struct gm_file_use){.path = path, .what = kinds[k].what};
+		}
+	}
+	return GM_OK;
 }
 
 /* --- the product --- */

@@ -12,6 +12,7 @@
 /* --- popularity of preload traces, read once for all points that use it --- */
 
 struct preload {
+	struct gm_error error; /* why it cannot be read; then only path and scope are set */
 	char *path;
 	enum gm_scope scope;
 	uint32_t n_layer, n_expert;
@@ -41,42 +42,43 @@ void gm_preloads_free(struct gm_preloads *preloads)
 	free(preloads);
 }
 
-static int read_preload(struct preload *item, const char *path, enum gm_scope scope, struct gm_error *err)
+static int read_preload(struct preload *item, struct gm_error *err)
 {
-	if (strcmp(path, "-") == 0)
+	if (strcmp(item->path, "-") == 0)
 		return gm_fail(err, GM_ERR_USAGE, "a preload trace on standard input: --preload -: give a file");
-	struct gm_trace *trace = gm_trace_open(path, err);
+	struct gm_trace *trace = gm_trace_open(item->path, err);
 	if (!trace)
 		return err->code;
-	*item = (struct preload){.scope = scope};
 	item->n_layer = gm_trace_model(trace)->n_layer;
 	item->n_expert = gm_trace_model(trace)->n_expert;
-	int status = gm_popularity(trace, scope, &item->order, err);
-	if (status == GM_OK && !(item->path = gm_strdup(path, err)))
-		status = GM_ERR_MEMORY;
+	int status = gm_popularity(trace, item->scope, &item->order, err);
 	if (status == GM_OK)
 		snprintf(item->hash, sizeof(item->hash), "%s", gm_trace_hash(trace));
-	else
-		free(item->order);
 	gm_trace_close(trace);
 	return status;
 }
 
-/* The popularity list of a trace; it is the preloads' until they are freed. */
+/* The popularity list of a trace; it is the preloads' until they are freed. A trace that cannot be read is tried once. */
 static int get_preload(struct gm_preloads *preloads, const char *path, enum gm_scope scope, const struct preload **out,
 		       struct gm_error *err)
 {
 	for (size_t i = 0; i < preloads->n; i++) {
 		*out = &preloads->item[i];
 		if ((*out)->scope == scope && strcmp((*out)->path, path) == 0)
-			return GM_OK;
+			return (*out)->error.code ? gm_fail(err, (*out)->error.code, "%s", (*out)->error.text) : GM_OK;
 	}
 	struct preload *larger = gm_realloc(preloads->item, preloads->n + 1, sizeof(*larger), err);
 	if (!larger)
 		return GM_ERR_MEMORY;
 	preloads->item = larger;
-	GM_TRY(read_preload(&larger[preloads->n], path, scope, err));
-	*out = &larger[preloads->n++];
+	larger += preloads->n;
+	*larger = (struct preload){.scope = scope};
+	if (!(larger->path = gm_strdup(path, err)))
+		return GM_ERR_MEMORY;
+	preloads->n++;
+	*out = larger;
+	if (read_preload(larger, &larger->error) < 0)
+		return gm_fail(err, larger->error.code, "%s", larger->error.text);
 	return GM_OK;
 }
 
@@ -290,6 +292,24 @@ static int resolve_preload(struct gm_plan *plan, const struct gm_settings *s, co
 	return GM_OK;
 }
 
+/* No count of bytes may pass 64 bits: neither all experts together nor all that a replay copies (a pick copies one expert at most, and one
+ * more in the background). A trace on a pipe does not say how many tokens it has. */
+static int check_bytes(const struct gm_hw *hw, const struct gm_model *model, const struct gm_trace *trace,
+		       struct gm_error *err)
+{
+	const double picks = trace ? (double)gm_trace_n_token(trace) * model->top_k : 0;
+	double sum = 0;
+
+	for (uint32_t l = 0; hw->expert_bytes && l < hw->n_layer; l++)
+		sum += (double)hw->expert_bytes[l];
+	if (sum * model->n_expert >= 0x1p63 || 2 * sum * picks >= 0x1p63)
+		return gm_fail(err, GM_ERR_UNSUPPORTED,
+			       "experts too large: %g bytes, one of each layer: their copies would not be counted in 64 bits: give "
+			       "a smaller expert_bytes in a hardware profile",
+			       sum);
+	return GM_OK;
+}
+
 /* --- the fingerprint --- */
 
 static void put_times(FILE *out, const char *name, const double *times, uint32_t n)
@@ -377,6 +397,7 @@ static int make(struct gm_plan *plan, const struct gm_settings *s, const struct 
 		.miss = s->miss,
 		.admit = s->admit,
 	};
+	GM_TRY(check_bytes(&plan->hw, model, trace, err));
 	plan->config.prefill = s->prefill;
 	plan->config.warmup = s->warmup;
 	plan->config.reset_per_sequence = s->reset_per_sequence;

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -12,28 +13,34 @@
 #define UNKNOWN ((double)NAN)
 #define MAX_PATH 4096
 
+/* Bounds that no hardware comes near, and within which no sum of times over a trace leaves the doubles. */
+#define MAX_TIME_US 1e15
+#define MIN_GB_S 1e-6
+#define MAX_GB_S 1e12
+
+enum unit { TIME, SPEED, BYTES, SOME_BYTES /* at least one */ };
+
 /* The numbers of a profile. Latencies and times in µs, bandwidths in GB/s. */
 static const struct key {
 	const char *name;
 	size_t offset;
-	bool whole; /* bytes, from min on */
-	int min;
+	enum unit unit;
 } keys[] = {
-	{"gpu_mem_gb_s", offsetof(struct gm_profile, gpu_mem_gb_s), false, 0},
-	{"gpu_expert_overhead_us", offsetof(struct gm_profile, gpu_expert_overhead_us), false, 0},
-	{"layer_overhead_us", offsetof(struct gm_profile, layer_overhead_us), false, 0},
-	{"token_us", offsetof(struct gm_profile, token_us), false, 0},
-	{"link_gb_s", offsetof(struct gm_profile, link_gb_s), false, 0},
-	{"link_latency_us", offsetof(struct gm_profile, link_latency_us), false, 0},
-	{"cpu_mem_gb_s", offsetof(struct gm_profile, cpu_mem_gb_s), false, 0},
-	{"cpu_roundtrip_us", offsetof(struct gm_profile, cpu_roundtrip_us), false, 0},
-	{"disk_gb_s", offsetof(struct gm_profile, disk_gb_s), false, 0},
-	{"disk_latency_us", offsetof(struct gm_profile, disk_latency_us), false, 0},
-	{"host_expert_bytes", offsetof(struct gm_profile, host_expert_bytes), true, 0},
-	{"dense_us", offsetof(struct gm_profile, dense_us), false, 0},
-	{"gpu_expert_us", offsetof(struct gm_profile, gpu_expert_us), false, 0},
-	{"cpu_expert_us", offsetof(struct gm_profile, cpu_expert_us), false, 0},
-	{"expert_bytes", offsetof(struct gm_profile, expert_bytes), true, 1},
+	{"gpu_mem_gb_s", offsetof(struct gm_profile, gpu_mem_gb_s), SPEED},
+	{"gpu_expert_overhead_us", offsetof(struct gm_profile, gpu_expert_overhead_us), TIME},
+	{"layer_overhead_us", offsetof(struct gm_profile, layer_overhead_us), TIME},
+	{"token_us", offsetof(struct gm_profile, token_us), TIME},
+	{"link_gb_s", offsetof(struct gm_profile, link_gb_s), SPEED},
+	{"link_latency_us", offsetof(struct gm_profile, link_latency_us), TIME},
+	{"cpu_mem_gb_s", offsetof(struct gm_profile, cpu_mem_gb_s), SPEED},
+	{"cpu_roundtrip_us", offsetof(struct gm_profile, cpu_roundtrip_us), TIME},
+	{"disk_gb_s", offsetof(struct gm_profile, disk_gb_s), SPEED},
+	{"disk_latency_us", offsetof(struct gm_profile, disk_latency_us), TIME},
+	{"host_expert_bytes", offsetof(struct gm_profile, host_expert_bytes), BYTES},
+	{"dense_us", offsetof(struct gm_profile, dense_us), TIME},
+	{"gpu_expert_us", offsetof(struct gm_profile, gpu_expert_us), TIME},
+	{"cpu_expert_us", offsetof(struct gm_profile, cpu_expert_us), TIME},
+	{"expert_bytes", offsetof(struct gm_profile, expert_bytes), SOME_BYTES},
 };
 #define N_KEY (sizeof(keys) / sizeof(*keys))
 
@@ -48,6 +55,7 @@ void gm_profile_free(struct gm_profile *profile)
 		return;
 	free(profile->name);
 	free(profile->source);
+	free(profile->path);
 	*profile = (struct gm_profile){0};
 }
 
@@ -101,8 +109,50 @@ static bool find_file(const char *name, char *path)
 	return false;
 }
 
-/* The profiles that ship. */
-static const char known_profiles[] = "instant, rtx3090-pcie4, rtx3090-pcie3, rtx4090-pcie4, rtx3090-16gb-ram";
+static int is_profile(const struct dirent *entry)
+{
+	size_t length = strlen(entry->d_name);
+
+	return length > 5 && strcmp(entry->d_name + length - 5, ".json") == 0;
+}
+
+/* Adds what a place holds to found, but for names that stand there already. */
+static void list_place(const char *dir, char *found, size_t size)
+{
+	struct dirent **entry;
+	int n = scandir(dir, &entry, is_profile, alphasort);
+	char item[MAX_PATH];
+
+	for (int i = 0; i < n; i++) {
+		snprintf(item, sizeof(item), "%.*s, ", (int)(strlen(entry[i]->d_name) - 5), entry[i]->d_name);
+		if (!strstr(found, item) && strlen(found) + strlen(item) < size)
+			strcat(found, item);
+		free(entry[i]);
+	}
+	if (n >= 0)
+		free(entry);
+}
+
+/* Says what is there; where nothing is, where it was sought. */
+static int unknown_profile(const char *name, struct gm_error *err)
+{
+	char found[120] = "", places[140] = "", dir[MAX_PATH];
+
+	for (int i = 0; place(i, dir); i++) {
+		if (dir[0] == '\0')
+			continue;
+		list_place(dir, found, sizeof(found));
+		if (strlen(places) + strlen(dir) + 3 < sizeof(places))
+			snprintf(places + strlen(places), sizeof(places) - strlen(places), "%s%s", *places ? ", " : "", dir);
+	}
+	if (*found)
+		return gm_fail(err, GM_ERR_USAGE, "unknown hardware profile: \"%.40s\": give instant, %sor a FILE.json", name,
+			       found);
+	return gm_fail(err, GM_ERR_USAGE,
+		       "unknown hardware profile: \"%.20s\": none found in %s: give instant, a FILE.json, or their folder in "
+		       "GATEMASS_PROFILES",
+		       name, places);
+}
 
 /* --- reading --- */
 
@@ -112,11 +162,17 @@ static int read_number(const struct key *key, const struct gm_json *member, doub
 
 	if (gm_json_type(member) == GM_JSON_NULL)
 		return GM_OK; /* as if it were not there */
-	if (!(value >= 0))
-		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give a number from 0 on", key->name);
-	if (key->whole && (value != floor(value) || value < key->min || value > 0x1p53))
-		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give a whole number of bytes from %d on",
-			       key->name, key->min);
+	if (key->unit == TIME && !(value >= 0 && value <= MAX_TIME_US))
+		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give microseconds, from 0 to %g", key->name,
+			       MAX_TIME_US);
+	if (key->unit == SPEED && !(value == 0 || (value >= MIN_GB_S && value <= MAX_GB_S)))
+		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give GB/s from %g to %g, or 0: infinitely fast",
+			       key->name, MIN_GB_S, MAX_GB_S);
+	if (key->unit == BYTES && !(value >= 0 && value <= 0x1p53 && value == floor(value)))
+		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give a whole number of bytes from 0 on", key->name);
+	if (key->unit == SOME_BYTES && !(value >= 1 && value <= (double)GM_MAX_EXPERT_BYTES && value == floor(value)))
+		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give a whole number of bytes from 1 to 2^48",
+			       key->name);
 	*out = value;
 	return GM_OK;
 }
@@ -156,7 +212,7 @@ static int read_member(const struct gm_json *member, struct gm_profile *profile,
 static char *base_name(const char *path, struct gm_error *err)
 {
 	const char *slash = strrchr(path, '/');
-	char *name = gm_strdup(slash ? slash + 1 : path, err);
+	char *name = gm_strdup(strcmp(path, "-") == 0 ? "stdin" : slash ? slash + 1 : path, err);
 	char *dot = name ? strrchr(name, '.') : NULL;
 
 	if (dot && strcmp(dot, ".json") == 0)
@@ -189,7 +245,8 @@ static int read_profile(const char *path, struct gm_profile *profile, struct gm_
 	if (!json)
 		return err->code;
 	profile->name = base_name(path, err);
-	if (!profile->name)
+	profile->path = gm_strdup(path, err);
+	if (!profile->name || !profile->path)
 		status = GM_ERR_MEMORY;
 	if (status == GM_OK && gm_json_type(json) != GM_JSON_OBJECT)
 		status = gm_fail(err, GM_ERR_USAGE, "not a profile: give an object {\"link_gb_s\": ...}");
@@ -207,7 +264,8 @@ int gm_profile_load(const char *name_or_path, struct gm_profile *profile, struct
 {
 	char path[MAX_PATH];
 	size_t length = strlen(name_or_path);
-	bool is_path = strchr(name_or_path, '/') || (length > 5 && strcmp(name_or_path + length - 5, ".json") == 0);
+	bool is_path = strcmp(name_or_path, "-") == 0 || strchr(name_or_path, '/') ||
+		       (length > 5 && strcmp(name_or_path + length - 5, ".json") == 0);
 	int status;
 
 	*profile = (struct gm_profile){0};
@@ -223,8 +281,7 @@ int gm_profile_load(const char *name_or_path, struct gm_profile *profile, struct
 	} else if (find_file(name_or_path, path)) {
 		status = read_profile(path, profile, err);
 	} else {
-		status = gm_fail(err, GM_ERR_USAGE, "unknown hardware profile: \"%.60s\": give %s, or a FILE.json",
-				 name_or_path, known_profiles);
+		status = unknown_profile(name_or_path, err);
 	}
 	if (status < 0)
 		gm_profile_free(profile);

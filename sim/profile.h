@@ -8,9 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Bytes of an expert, from a profile or a trace. */
+#define GM_MAX_EXPERT_BYTES (UINT64_C(1) << 48)
+
 /* The values of a profile as given; NaN: not given. Bandwidths in GB/s (1e9 bytes, 0: infinitely fast), times in µs. */
 struct gm_profile {
-	char *name, *source;
+	char *name, *source, *path; /* path: the file it was read from; NULL where built in */
 	double gpu_mem_gb_s, gpu_expert_overhead_us, layer_overhead_us, token_us;
 	double link_gb_s, link_latency_us;
 	double cpu_mem_gb_s, cpu_roundtrip_us;
@@ -19,7 +22,7 @@ struct gm_profile {
 	bool instant; /* the built-in profile "instant": counts only */
 };
 
-/* A path (it holds a '/' or ends in .json) or a name: "instant", or NAME.json in $GATEMASS_PROFILES, the installed profiles, or
+/* A path (it holds a '/' or ends in .json, or is "-": standard input) or a name: "instant", or NAME.json in $GATEMASS_PROFILES, the installed profiles, or
  * sim/profiles of the source tree. Errors name the known profiles, or the key that is wrong. Release with gm_profile_free. */
 int gm_profile_load(const char *name_or_path, struct gm_profile *profile, struct gm_error *err);
 void gm_profile_free(struct gm_profile *profile);

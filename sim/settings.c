@@ -186,7 +186,7 @@ static int set_cache(struct gm_settings_store *store, const char *text, struct g
 	bool has_unit;
 
 	GM_TRY(keep_text(store, text, &out->cache_text, err));
-	if (ends_in(text, ".json"))
+	if (ends_in(text, ".json") || strcmp(text, "-") == 0)
 		return set_cache_list(store, text, out, err);
 	if (ends_in(text, "%"))
 		return set_percent(text, out, err);

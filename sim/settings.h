@@ -4,6 +4,7 @@
 #ifndef GM_SIM_SETTINGS_H
 #define GM_SIM_SETTINGS_H
 
+#include "base/file.h"
 #include "base/options.h"
 #include "policies/table.h"
 #include "sim/profile.h"
@@ -69,6 +70,9 @@ int gm_grid_option(struct gm_grid *grid, int option_id, const char *value, struc
 /* A JSON file with an object of option names without dashes ("cache-scope" or "cache_scope"): each a list of values, or a single value
  * that is read as on the command line. */
 int gm_grid_file(struct gm_grid *grid, const char *path, struct gm_error *err);
+
+/* The files that the options name: profiles, lists of slots, preload traces, grid files. free() *use; the names are the grid's. */
+int gm_grid_inputs(const struct gm_grid *grid, struct gm_file_use **use, size_t *n, struct gm_error *err);
 
 /* The product of all lists, presets expanded first and overridden by --evict, --miss and --admit wherever they stand. The order is that
  * of enum gm_policy_option, the first varies slowest; duplicates stay. *settings is the grid's. */

@@ -2,6 +2,10 @@
 #include "traces/commands.h"
 #include "traces/export_common.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 enum { FORMAT = 1, OUT, META, EXTRA, QUIET };
 
 struct state {
@@ -65,6 +69,29 @@ static int check(const struct state *s, const struct gm_trace *trace, struct gm_
 	return GM_OK;
 }
 
+/* The facts of an array go beside it unless --meta says where. */
+static int check_files(const struct state *s, const char *input, struct gm_error *err)
+{
+	const struct gm_export_options *o = &s->options;
+	size_t n = strlen(o->output) + sizeof(".json");
+	bool named = o->meta || !s->exporter->takes_meta || strcmp(o->output, "-") == 0;
+	char *beside = named ? NULL : gm_alloc(n, 1, err);
+
+	if (!named && !beside)
+		return GM_ERR_MEMORY;
+	if (beside)
+		snprintf(beside, n, "%s.json", o->output);
+	const struct gm_file_use use[] = {
+		{input, "TRACE", false},
+		{o->output, "--out", true},
+		{beside ? beside : o->meta, beside ? "the facts beside --out" : "--meta", true},
+	};
+	int status = gm_files_check(use, 3, err);
+
+	free(beside);
+	return status;
+}
+
 static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 {
 	struct state *s = state;
@@ -79,6 +106,7 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 			       s->exporter->name);
 	if (!s->options.output)
 		s->options.output = "-";
+	GM_TRY(check_files(s, operand[0], err));
 	trace = gm_trace_open(operand[0], err);
 	if (!trace)
 		return err->code;

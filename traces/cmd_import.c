@@ -1,4 +1,5 @@
 /* `traces import`: a foreign recording becomes a `.gmt` trace. */
+#include "base/file.h"
 #include "base/number.h"
 #include "traces/commands.h"
 #include "traces/import_common.h"
@@ -127,6 +128,10 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 	if (s->importer->kind == GM_KIND_TOPK && (s->options.n_head || s->options.tail_given))
 		return gm_fail(err, GM_ERR_USAGE, "%s has no logits, so neither head nor tail: leave --head and --tail out",
 			       s->importer->name);
+	const struct gm_file_use use[] = {
+		{operand[0], "INPUT", false}, {s->options.meta, "--meta", false}, {s->options.output, "--out", true}};
+
+	GM_TRY(gm_files_check(use, 3, err));
 	input = gm_feed_open(operand[0], err);
 	if (!input)
 		return gm_failed(err);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_SHOWN_LABELS 12 /* for people; JSON has all */
+
 enum { JSON = 1 };
 
 struct state {
@@ -21,6 +23,7 @@ static const struct gm_option options[] = {
 /* Sequences of one label, in order of first appearance. */
 struct label {
 	const char *text;
+	uint32_t first; /* its first sequence */
 	uint64_t n_sequence, n_token;
 };
 
@@ -85,8 +88,10 @@ static int count_labels(struct facts *f, struct gm_error *err)
 	f->label = gm_alloc(n_group, sizeof(*f->label), err);
 	GM_TRY_OUT(f->label ? GM_OK : GM_ERR_MEMORY);
 	f->n_label = n_group;
-	for (uint32_t g = 0; g < n_group; g++)
+	for (uint32_t g = 0; g < n_group; g++) {
 		f->label[g].text = gm_trace_sequence(f->trace, first[g])->label;
+		f->label[g].first = first[g];
+	}
 	for (uint32_t i = 0, g = 0; i < n; i++) {
 		const struct gm_sequence *s = gm_trace_sequence(f->trace, order[i]);
 
@@ -213,14 +218,32 @@ static void print_rows(const struct facts *f)
 	       gm_header_has(t, "predictions") ? ", with predicted sets" : "");
 }
 
+static int compare_tokens(const void *left, const void *right)
+{
+	const struct label *a = left, *b = right;
+
+	if (a->n_token != b->n_token)
+		return a->n_token < b->n_token ? 1 : -1;
+	return (a->first > b->first) - (a->first < b->first);
+}
+
+/* All in order of first appearance; of very many the largest. */
 static void print_labels(const struct facts *f)
 {
+	size_t n_shown = f->n_label;
+
 	if (f->n_label == 0 || (f->n_label == 1 && !*f->label[0].text))
 		return;
-	for (size_t i = 0; i < f->n_label; i++)
+	if (f->n_label > MAX_SHOWN_LABELS) {
+		n_shown = MAX_SHOWN_LABELS;
+		qsort(f->label, f->n_label, sizeof(*f->label), compare_tokens);
+	}
+	for (size_t i = 0; i < n_shown; i++)
 		printf("  %-12s %s: %" PRIu64 " sequence%s, %" PRIu64 " token%s\n", i ? "" : "labels",
 		       *f->label[i].text ? f->label[i].text : "(none)", f->label[i].n_sequence,
 		       gm_plural(f->label[i].n_sequence), f->label[i].n_token, gm_plural(f->label[i].n_token));
+	if (n_shown < f->n_label)
+		printf("  %-12s and %zu more: --json lists them\n", "", f->n_label - n_shown);
 }
 
 static int print_text(const struct facts *f, struct gm_error *err)

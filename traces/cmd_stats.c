@@ -1,4 +1,5 @@
 /* `traces stats`: popularity, reuse, weights by rank and overlap across label changes, layer by layer. */
+#include "base/file.h"
 #include "traces/commands.h"
 #include "traces/stats.h"
 
@@ -85,11 +86,14 @@ static void print_table(const struct gm_stats *s, const struct gm_trace *trace)
 static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 {
 	const struct state *state = data;
+	const struct gm_file_use use[] = {{operand[0], "TRACE", false}, {state->csv, "--csv", true}};
 	struct gm_stats stats;
-	struct gm_trace *trace = gm_trace_open(operand[0], err);
+	struct gm_trace *trace;
 	int status;
 
 	(void)n_operand;
+	GM_TRY(gm_files_check(use, 2, err));
+	trace = gm_trace_open(operand[0], err);
 	if (!trace)
 		return err->code;
 	status = gm_stats_collect(&stats, trace, err);

@@ -65,9 +65,13 @@ static int verify(const struct state *s, const char *path, struct gm_error *err)
 		/* All problems are told, one a line: the message only says what to do. */
 		print_problems(path, report->problem, report->n_problem);
 		*err = (struct gm_error){0};
-		gm_fail(err, status,
-			"%" PRIu64 " problem%s: %.100s: traces verify --repair OUT %.80s saves its whole blocks",
-			report->n_problem, gm_plural(report->n_problem), path, path);
+		if (report->can_save)
+			gm_fail(err, status,
+				"%" PRIu64 " problem%s: %.100s: traces verify --repair OUT %.80s saves its whole blocks",
+				report->n_problem, gm_plural(report->n_problem), path, path);
+		else
+			gm_fail(err, status, "%" PRIu64 " problem%s: %.100s: nothing in it can be saved",
+				report->n_problem, gm_plural(report->n_problem), path);
 	}
 	if ((status == GM_OK || report->n_problem > 0) && !(s->quiet && status == GM_OK))
 		print_report(path, report);
@@ -95,6 +99,8 @@ static int repair(const struct state *s, const char *path, struct gm_error *err)
 			       gm_plural(r->n_lost_block), gm_format_bytes(r->lost_bytes, bytes));
 		else
 			printf("lost: nothing%s\n", r->had_index ? "" : " but the index, which is new");
+		if (r->n_lost_block > 0 || r->lost_bytes > 0)
+			status = GM_PARTLY_DONE;
 	}
 	free(r);
 	return status;
@@ -129,7 +135,8 @@ const struct gm_command gm_traces_verify = {
 	.name = "verify",
 	.usage = "[--repair OUT.gmt] TRACE.gmt ...",
 	.help = "Check every checksum, block and row of traces.\n"
-		"With --repair, save all whole blocks of one that is cut off or damaged.",
+		"With --repair, save all whole blocks of one that is cut off or damaged; where more than the index was\n"
+		"lost, it says what, and the exit status is 1.",
 	.example = "traces verify --repair saved.gmt recording.gmt.part",
 	.options = tables,
 	.n_table = 1,

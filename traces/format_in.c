@@ -150,7 +150,7 @@ static int read_geometry(struct gm_header *h, struct gm_error *err)
 	int64_t n_head;
 
 	GM_TRY(read_choice(h->json, "format", formats, 1, &format, err));
-	GM_TRY(gm_model_from_json(&h->model, h->json, err));
+	GM_TRY(gm_model_from_header(&h->model, h->json, err));
 	GM_TRY(read_choice(h->json, "kind", kinds, 2, &kind, err));
 	GM_TRY(gm_json_get_int(h->json, "head", m->top_k, kind ? m->top_k : m->n_expert, &n_head, NULL, err));
 	GM_TRY(read_choice(h->json, "tail", tails, kind ? 1 : 3, &tail, err));

@@ -64,6 +64,7 @@ static int read_columns(struct gm_picks *picks, char *line, const char *where, s
 	for (struct gm_picks_column *c = picks->column; c->name; c++) {
 		char *at = line;
 
+		picks->n_column = 0;
 		c->index = -1;
 		for (int i = 0; at; i++) {
 			size_t n = strcspn(at, ",");
@@ -73,6 +74,7 @@ static int read_columns(struct gm_picks *picks, char *line, const char *where, s
 			if (strlen(c->name) == length && strncmp(at + quoted, c->name, length) == 0)
 				c->index = i;
 			at = at[n] ? at + n + 1 : NULL;
+			picks->n_column++;
 		}
 		if (c->index < 0 && c->required)
 			return gm_fail(err, GM_ERR_FORMAT, "no column \"%s\": %s: the line of column names", c->name,
@@ -138,6 +140,8 @@ int gm_picks_next(struct gm_picks *picks, struct gm_error *err)
 		gm_progress_end(&picks->progress);
 		return got < 0 ? gm_feed_failure(picks->input, got, err) : 0;
 	}
+	if (picks->csv.n_field > picks->n_column)
+		return gm_picks_bad(picks, "a line is too long", "no more fields than there are column names", err);
 	for (const struct gm_picks_column *c = picks->column; c->name; c++)
 		if (c->index >= (int)picks->csv.n_field)
 			return gm_picks_bad(picks, "a line is too short", "a field for every column", err);

@@ -21,6 +21,7 @@ struct gm_picks {
 	struct gm_csv_reader csv;
 	struct gm_progress progress;
 	struct gm_picks_column column[GM_MAX_COLUMN]; /* wanted; ended by name NULL */
+	size_t n_column;                              /* names in the line of column names, wanted or not */
 	struct gm_model model;
 	struct gm_store *store;
 

@@ -87,7 +87,8 @@ static int read_line(struct gm_picks *p, struct gm_error *err)
 	row.layer = (uint32_t)layer;
 	row.pass = pass == UINT64_MAX ? GM_NO_PASS : (int64_t)pass;
 	row.token = token == UINT64_MAX ? GM_NO_TOKEN : (int32_t)token;
-	if (label && rank == 0)
+	/* A label on the first line of a row holds for all of it; what stands on the others may not contradict it. */
+	if (label && (rank == 0 || *label))
 		GM_TRY(gm_store_label(p->store, row.sequence, label, p->csv.line, err));
 	return gm_picks_add(p, &row, (uint32_t)rank, (uint32_t)expert, weight, err);
 }

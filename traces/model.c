@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BYTES (INT64_C(1) << 53) /* largest whole number that JSON keeps exact */
+#define MAX_BYTES (UINT64_C(1) << 48) /* 256 TiB of one layer: sums over all layers and sizes stay far from 2^64 */
 
 void gm_model_free(struct gm_model *model)
 {
@@ -16,6 +16,16 @@ void gm_model_free(struct gm_model *model)
 	free(model->expert_bytes);
 	free(model->dense_bytes);
 	memset(model, 0, sizeof(*model));
+}
+
+/* 0 would pass for a model that costs nothing to load. */
+static int check_bytes(const uint64_t *bytes, const char *key, uint32_t n_layer, struct gm_error *err)
+{
+	for (uint32_t layer = 0; bytes && layer < n_layer; layer++)
+		if (bytes[layer] < 1 || bytes[layer] > MAX_BYTES)
+			return gm_fail(err, GM_ERR_FORMAT, "%s, layer %u is %llu: must be from 1 to 2^48, or left out", key,
+				       layer, (unsigned long long)bytes[layer]);
+	return GM_OK;
 }
 
 int gm_model_check(const struct gm_model *m, struct gm_error *err)
@@ -50,12 +60,14 @@ int gm_model_check(const struct gm_model *m, struct gm_error *err)
 		if (!isfinite(m->bias[i]))
 			return gm_fail(err, GM_ERR_FORMAT, "bias of layer %zu, expert %zu: must be a finite number",
 				       i / m->n_expert, i % m->n_expert);
-	return GM_OK;
+	GM_TRY(check_bytes(m->expert_bytes, "expert_bytes", m->n_layer, err));
+	return check_bytes(m->dense_bytes, "dense_bytes", m->n_layer, err);
 }
 
-/* A number for all layers, or a list of one for each; *out stays NULL where the key is absent. */
-static int read_layer_bytes(const struct gm_json *object, const char *key, uint32_t n_layer, uint64_t **out,
-			    struct gm_error *err)
+/* A number for all layers, or a list of one for each; *out stays NULL where the key is absent. zero_unknown: so it does where a layer
+ * has 0. */
+static int read_layer_bytes(const struct gm_json *object, const char *key, uint32_t n_layer, bool zero_unknown,
+			    uint64_t **out, struct gm_error *err)
 {
 	const struct gm_json *value = gm_json_get(object, key);
 
@@ -70,15 +82,25 @@ static int read_layer_bytes(const struct gm_json *object, const char *key, uint3
 	*out = gm_alloc(n_layer, sizeof(**out), err);
 	if (!*out)
 		return GM_ERR_MEMORY;
+	bool unknown = false;
 	const struct gm_json *item = list ? gm_json_first(value) : value;
 	for (uint32_t layer = 0; layer < n_layer; layer++) {
 		double bytes = gm_json_value(item);
 		if (!(bytes >= 0 && bytes <= (double)MAX_BYTES && bytes == floor(bytes)))
-			return gm_fail(err, GM_ERR_FORMAT, "%s, layer %u: must be a whole number of bytes from 0 to 2^53",
+			return gm_fail(err, GM_ERR_FORMAT, "%s, layer %u: must be a whole number of bytes from 1 to 2^48",
 				       key, layer);
+		if (bytes == 0 && !zero_unknown)
+			return gm_fail(err, GM_ERR_FORMAT,
+				       "%s, layer %u is 0: must be from 1 to 2^48, or left out where it is not known", key,
+				       layer);
+		unknown = unknown || bytes == 0;
 		(*out)[layer] = (uint64_t)bytes;
 		if (list)
 			item = gm_json_next(item);
+	}
+	if (unknown) {
+		free(*out);
+		*out = NULL;
 	}
 	return GM_OK;
 }
@@ -112,7 +134,7 @@ static int read_bias(struct gm_model *model, const struct gm_json *object, struc
 	return GM_OK;
 }
 
-static int read_facts(struct gm_model *model, const struct gm_json *object, struct gm_error *err)
+static int read_facts(struct gm_model *model, const struct gm_json *object, bool zero_unknown, struct gm_error *err)
 {
 	const char *name = "", *gating = "softmax";
 	int64_t n_layer, n_expert, top_k, n_group = 0, topk_group = 0;
@@ -146,21 +168,31 @@ static int read_facts(struct gm_model *model, const struct gm_json *object, stru
 		return GM_ERR_MEMORY;
 	if ((uint64_t)n_layer * (uint64_t)n_expert > GM_MAX_LAYER_EXPERT)
 		return gm_model_check(model, err); /* before anything of that size is allocated */
-	GM_TRY(read_layer_bytes(object, "expert_bytes", model->n_layer, &model->expert_bytes, err));
-	GM_TRY(read_layer_bytes(object, "dense_bytes", model->n_layer, &model->dense_bytes, err));
+	GM_TRY(read_layer_bytes(object, "expert_bytes", model->n_layer, zero_unknown, &model->expert_bytes, err));
+	GM_TRY(read_layer_bytes(object, "dense_bytes", model->n_layer, zero_unknown, &model->dense_bytes, err));
 	GM_TRY(read_bias(model, object, err));
 	return gm_model_check(model, err);
 }
 
-int gm_model_from_json(struct gm_model *model, const struct gm_json *object, struct gm_error *err)
+static int from_json(struct gm_model *model, const struct gm_json *object, bool zero_unknown, struct gm_error *err)
 {
 	memset(model, 0, sizeof(*model));
 	if (gm_json_type(object) != GM_JSON_OBJECT)
 		return gm_fail(err, GM_ERR_FORMAT, "model facts: must be a JSON object");
-	int status = read_facts(model, object, err);
+	int status = read_facts(model, object, zero_unknown, err);
 	if (status < 0)
 		gm_model_free(model);
 	return status;
+}
+
+int gm_model_from_json(struct gm_model *model, const struct gm_json *object, struct gm_error *err)
+{
+	return from_json(model, object, false, err);
+}
+
+int gm_model_from_header(struct gm_model *model, const struct gm_json *header, struct gm_error *err)
+{
+	return from_json(model, header, true, err);
 }
 
 static bool add_layer_bytes(struct gm_json *object, const char *key, const uint64_t *bytes, uint32_t n_layer)
@@ -198,12 +230,6 @@ int gm_model_to_json(const struct gm_model *model, struct gm_json *object, struc
 					   "expert_bytes", "dense_bytes", "bias",     "n_group",       "topk_group"};
 
 	GM_TRY(gm_model_check(model, err));
-	for (int i = 0; model->expert_bytes && i < (int)model->n_layer; i++)
-		if (model->expert_bytes[i] > (uint64_t)MAX_BYTES)
-			return gm_fail(err, GM_ERR_USAGE, "expert_bytes, layer %d: must be at most 2^53", i);
-	for (int i = 0; model->dense_bytes && i < (int)model->n_layer; i++)
-		if (model->dense_bytes[i] > (uint64_t)MAX_BYTES)
-			return gm_fail(err, GM_ERR_USAGE, "dense_bytes, layer %d: must be at most 2^53", i);
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		gm_json_remove(object, keys[i]);
 	bool ok = gm_json_add_string(object, "model", model->name) && gm_json_add_uint(object, "n_layer", model->n_layer) &&

@@ -34,16 +34,19 @@ struct gm_model {
 };
 
 /* Reads the facts from a JSON object: model (absent: ""), n_layer, n_expert, n_expert_used, gating (absent: softmax),
- * expert_bytes and dense_bytes (a number for all layers or a list of one for each), bias ([[...]]), n_group, topk_group.
+ * expert_bytes and dense_bytes (a number from 1 to 2^48 for all layers or a list of one for each), bias ([[...]]), n_group, topk_group.
  * The keys of `jsonl` imports and of the trace header are the same. Errors name the key. On success *model must be
  * released with gm_model_free. */
 int gm_model_from_json(struct gm_model *model, const struct gm_json *object, struct gm_error *err);
+
+/* The same from the header of a trace: bytes of 0, which older files may hold, are bytes that are not known (NULL). */
+int gm_model_from_header(struct gm_model *model, const struct gm_json *header, struct gm_error *err);
 
 /* Writes the same keys into object (replacing what is there). */
 int gm_model_to_json(const struct gm_model *model, struct gm_json *object, struct gm_error *err);
 
 int gm_model_copy(struct gm_model *to, const struct gm_model *from, struct gm_error *err);
-int gm_model_check(const struct gm_model *model, struct gm_error *err); /* bounds, divisibility, finite bias */
+int gm_model_check(const struct gm_model *model, struct gm_error *err); /* bounds, divisibility, finite bias, bytes */
 void gm_model_free(struct gm_model *model);
 
 #endif

@@ -77,7 +77,7 @@ static int take_block(struct gm_trace *t, const struct gm_frame *frame, uint64_t
 static int compare_index(const struct gm_index *came, const struct gm_index *said, struct gm_error *err)
 {
 	if (came->n_block != said->n_block || came->n_sequence != said->n_sequence)
-		return gm_fail(err, GM_ERR_FORMAT, "index: %llu blocks and %u sequences: %llu and %u came",
+		return gm_fail(err, GM_ERR_FORMAT, "index: blocks %llu, sequences %u: %llu and %u came",
 			       (unsigned long long)said->n_block, said->n_sequence, (unsigned long long)came->n_block,
 			       came->n_sequence);
 	for (uint64_t i = 0; i < came->n_block; i++) {

@@ -1,5 +1,6 @@
 /* Saving the whole blocks of a damaged or cut-off trace. */
 #include "traces/format_out.h"
+#include "traces/verify_rows.h"
 #include "traces/verify_scan.h"
 
 #include "base/hash.h"
@@ -17,6 +18,7 @@ struct repairer {
 		*whole; /* the input opened by its index, where that is good: it knows labels that frames may have lost */
 	struct gm_trace_out out;
 	struct gm_codec *codec;
+	struct gm_row_check rows;
 	struct gm_buffer payload, frame;
 	struct gm_block block;
 	uint64_t next_index; /* blocks of the input below this number came already */
@@ -103,6 +105,16 @@ static int save_block(struct repairer *r, const struct gm_directory *d, struct g
 	return GM_OK;
 }
 
+/* Rows that `traces verify` would refuse are no rows to save. */
+static int check_rows(struct repairer *r, const struct gm_directory *d, struct gm_error *why)
+{
+	int status = gm_row_check_block(&r->rows, &r->block, why);
+
+	if (status < 0)
+		gm_error_prefix(why, "block %llu", (unsigned long long)d->index);
+	return status;
+}
+
 /* A frame of the input. Problems of the input go to *why, failures to write to *err. */
 static int take_frame(struct repairer *r, const struct gm_frame *frame, uint64_t offset, struct gm_error *why,
 		      struct gm_error *err)
@@ -116,6 +128,7 @@ static int take_frame(struct repairer *r, const struct gm_frame *frame, uint64_t
 	case GM_FRAME_BLCK:
 		GM_TRY(gm_scan_block(r->codec, frame, &r->payload, &d, &r->block, why));
 		GM_TRY(check_follows(r, &d, offset, why));
+		GM_TRY(check_rows(r, &d, why));
 		return save_block(r, &d, err);
 	default:
 		return GM_OK; /* index and trailer are made anew; frames of other kinds are not copied */
@@ -178,6 +191,7 @@ static int repair(struct repairer *r, struct gm_error *err)
 	r->codec = gm_codec_new(&r->header.geometry, err);
 	if (!r->codec)
 		return GM_ERR_MEMORY;
+	GM_TRY(gm_row_check_init(&r->rows, &r->header, err));
 	GM_TRY(gm_trace_out_head(&r->out, (const char *)r->head_text.data, r->head_text.size, err));
 	gm_scan_begin(&scan, &r->in, &r->problems, r->header.end);
 	int status = scan_all(r, &scan, err);
@@ -185,7 +199,7 @@ static int repair(struct repairer *r, struct gm_error *err)
 	gm_scan_end(&scan);
 	if (status < 0)
 		return status;
-	if (r->report->n_block == 0 && !r->whole)
+	if (r->report->n_block == 0 && (!r->whole || r->report->n_lost_block > 0))
 		return gm_fail(err, GM_ERR_FORMAT, "%s: holds no whole block: nothing to save", r->in.path);
 	for (uint32_t i = 0; i < r->out.index.n_sequence; i++) {
 		r->out.index.sequence[i].first_token = next;
@@ -239,6 +253,7 @@ out:
 	gm_buffer_free(&r.frame);
 	gm_buffer_free(&r.head_text);
 	gm_block_free(&r.block);
+	gm_row_check_free(&r.rows);
 	gm_codec_free(r.codec);
 	gm_header_free(&r.header);
 	gm_input_close(&r.in);

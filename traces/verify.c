@@ -21,6 +21,7 @@ struct verifier {
 	uint64_t end; /* of the trailer, 0: none yet */
 	uint32_t last_pass, last_sequence;
 	bool any_token;
+	uint64_t n_good; /* blocks that are right in themselves: a repair saves them */
 };
 
 static int take_sequence(struct verifier *v, struct gm_error *err)
@@ -76,11 +77,12 @@ static int take_block(struct verifier *v, const struct gm_frame *frame, uint64_t
 	v->last_sequence = v->block.sequence[d.n_token - 1];
 	v->any_token = true;
 	GM_TRY(gm_index_add_block(&v->came, &entry, err));
-	if (status < 0)
-		return status;
-	status = gm_row_check_block(&v->rows, &v->block, err);
-	if (status < 0)
-		gm_error_prefix(err, "block %llu", (unsigned long long)d.index);
+	struct gm_error row = {0};
+	int rows = gm_row_check_block(&v->rows, &v->block, &row);
+
+	v->n_good += rows == GM_OK;
+	if (status == GM_OK && rows < 0)
+		status = gm_fail(err, rows, "block %llu: %s", (unsigned long long)d.index, row.text);
 	return status;
 }
 
@@ -101,7 +103,7 @@ static int compare_index(const struct verifier *v, const struct gm_index *said, 
 	const struct gm_index *came = &v->came;
 
 	if (said->n_block != came->n_block || said->n_sequence != came->n_sequence)
-		return gm_fail(err, GM_ERR_FORMAT, "index: %llu blocks, %u sequences: the frames hold %llu and %u",
+		return gm_fail(err, GM_ERR_FORMAT, "index: blocks %llu, sequences %u: the frames hold %llu and %u",
 			       (unsigned long long)said->n_block, said->n_sequence, (unsigned long long)came->n_block,
 			       came->n_sequence);
 	for (uint64_t i = 0; i < came->n_block; i++)
@@ -195,10 +197,11 @@ static int verify(struct verifier *v, struct gm_error *err)
 	gm_scan_end(&scan);
 	if (status < 0)
 		return status;
+	v->report->can_save = v->n_good > 0;
 	if (v->end == 0) {
-		gm_fail(&why, GM_ERR_FORMAT,
-			"no %s at the end: the trace was cut off: `traces verify --repair OUT` saves its whole blocks",
-			v->index_offset ? "trailer" : "index");
+		gm_fail(&why, GM_ERR_FORMAT, "no %s at the end: the trace was cut off: %s",
+			v->index_offset ? "trailer" : "index",
+			v->n_good > 0 ? "`traces verify --repair OUT` saves its whole blocks" : "before its first whole block");
 		gm_problem_add(&v->problems, v->in.size, &why);
 	}
 	return GM_OK;
@@ -215,6 +218,22 @@ static void fill_report(struct verifier *v)
 	r->n_sequence = v->came.n_sequence;
 	if (r->has_index)
 		gm_hash_format(gm_trace_hash_of(v->header.hash, v->index_hash), r->hash);
+}
+
+/* Where only the bytes before the header are damaged, a repair does without them. */
+static bool header_stands(struct verifier *v)
+{
+	struct gm_frame frame;
+	struct gm_error why = {0};
+
+	v->payload.size = 0;
+	if (gm_input_fetch(&v->in, GM_PREAMBLE_BYTES, GM_FRAME_BYTES, &v->payload, &why) < 0 ||
+	    gm_frame_parse(v->payload.data, &frame, &why) < 0 || frame.type != GM_FRAME_HEAD)
+		return false;
+	v->payload.size = 0;
+	return gm_input_fetch(&v->in, GM_PREAMBLE_BYTES + GM_FRAME_BYTES, frame.length, &v->payload, &why) == GM_OK &&
+	       gm_frame_check(&frame, v->payload.data, v->payload.size, &why) == GM_OK &&
+	       gm_header_parse(&v->header, v->payload.data, v->payload.size, &why) == GM_OK;
 }
 
 int gm_trace_verify(const char *path, struct gm_verify_report *report, struct gm_error *err)
@@ -234,6 +253,7 @@ int gm_trace_verify(const char *path, struct gm_verify_report *report, struct gm
 	status = gm_header_read(&v.in, &v.header, &why);
 	if (status == GM_ERR_FORMAT) {
 		gm_problem_add(&v.problems, 0, &why);
+		report->can_save = header_stands(&v);
 	} else if (status < 0) {
 		gm_fail(err, status, "%s: %s", v.in.path, why.text);
 		goto out;

@@ -21,6 +21,7 @@ struct gm_verify_report {
 	uint64_t bytes;                                   /* size of the file */
 	bool has_index;                                   /* false: cut off before the index, or the index is damaged */
 	char hash[17];                                    /* as gm_trace_hash, "" without an index */
+	bool can_save;                                    /* gm_trace_repair would find something to save */
 	uint64_t n_problem;                               /* 0: everything is right */
 	struct gm_trace_problem problem[GM_MAX_PROBLEMS]; /* the first of them, in order of the file */
 };

@@ -1,4 +1,4 @@
-/* Rows of a decoded block against the rules of routing (docs/semantics.md, R1-R3). Private to verify. */
+/* Rows of a decoded block against the rules of routing (docs/semantics.md, R1-R3). Private to verify and repair. */
 #ifndef GM_TRACES_VERIFY_ROWS_H
 #define GM_TRACES_VERIFY_ROWS_H
 

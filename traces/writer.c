@@ -42,6 +42,26 @@ static int add_metadata(struct gm_json *header, const struct gm_json *metadata, 
 	return GM_OK;
 }
 
+/* The reader refuses a header that is not UTF-8: then the whole recording would be lost. */
+static int check_texts(const struct gm_model *model, const struct gm_writer_options *options, struct gm_error *err)
+{
+	const struct {
+		const char *text, *what;
+	} texts[] = {{model->name, "model"}, {options->source, "source"}, {options->tool, "tool"}};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (texts[i].text && !gm_is_utf8(texts[i].text))
+			return gm_fail(err, GM_ERR_USAGE, "%s for the header of a trace: must be UTF-8", texts[i].what);
+	char *metadata = options->metadata ? gm_json_print(options->metadata, false) : NULL;
+
+	if (options->metadata && !metadata)
+		return gm_fail(err, GM_ERR_MEMORY, "out of memory: header");
+	bool right = !metadata || gm_is_utf8(metadata);
+
+	free(metadata);
+	return right ? GM_OK : gm_fail(err, GM_ERR_USAGE, "metadata for the header of a trace: must be UTF-8");
+}
+
 static int build_header(const struct gm_writer *w, const struct gm_writer_options *options, struct gm_json *header,
 			struct gm_error *err)
 {
@@ -119,6 +139,7 @@ static int set_up(struct gm_writer *w, const char *path, const struct gm_model *
 		  const struct gm_writer_options *options, struct gm_error *err)
 {
 	GM_TRY(gm_model_check(model, err));
+	GM_TRY(check_texts(model, options, err));
 	GM_TRY(gm_model_copy(&w->model, model, err));
 	GM_TRY(set_geometry(w, options, err));
 	w->level = options->level;

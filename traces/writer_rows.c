@@ -12,6 +12,8 @@ int gm_writer_begin_sequence(struct gm_writer *w, const char *id, const char *la
 	if (strlen(id) > GM_MAX_TEXT_BYTES || strlen(label) > GM_MAX_TEXT_BYTES)
 		return gm_fail(err, GM_ERR_USAGE, "id or label of sequence %u: must be at most %u bytes",
 			       w->out.index.n_sequence, GM_MAX_TEXT_BYTES);
+	if (!gm_is_utf8(id) || !gm_is_utf8(label))
+		return gm_fail(err, GM_ERR_USAGE, "id or label of sequence %u: must be UTF-8", w->out.index.n_sequence);
 	w->pass_ended = true;
 	return gm_index_add_sequence(&w->out.index, id, label, w->n_token, err);
 }
