@@ -151,6 +151,146 @@ static size_t skip_space(const char *text, size_t size, size_t at)
 	return at;
 }
 
+/* --- the grammar ---
+ * cJSON says by the same NULL that a text is wrong and that memory ran out. What it did not take is therefore walked once more: commas,
+ * colons, words and escapes; bytes, numbers and depth have been checked (base/json_check.h), so recursion is safe. All of these return
+ * true with *at after what they took, or false with *at where it is wrong. */
+
+static bool walk_hex(const char *text, size_t size, size_t *at, unsigned *code)
+{
+	*code = 0;
+	for (size_t i = 0; i < 4; i++) {
+		char c = *at + i < size ? text[*at + i] : '\0';
+		unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
+				 : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
+				 : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A') + 10
+							: 16;
+		if (digit == 16)
+			return false;
+		*code = *code << 4 | digit;
+	}
+	*at += 4;
+	return true;
+}
+
+/* From the backslash on. Half a surrogate pair is no character. */
+static bool walk_escape(const char *text, size_t size, size_t *at)
+{
+	size_t next = *at + 2;
+	unsigned code, low;
+
+	if (next > size || text[*at + 1] == '\0' || !strchr("\"\\/bfnrtu", text[*at + 1]))
+		return false;
+	if (text[*at + 1] == 'u') {
+		if (!walk_hex(text, size, &next, &code) || (code >= 0xdc00 && code <= 0xdfff))
+			return false;
+		if (code >= 0xd800 && code <= 0xdbff) {
+			if (size - next < 2 || text[next] != '\\' || text[next + 1] != 'u')
+				return false;
+			next += 2;
+			if (!walk_hex(text, size, &next, &low) || low < 0xdc00 || low > 0xdfff)
+				return false;
+		}
+	}
+	*at = next;
+	return true;
+}
+
+static bool walk_string(const char *text, size_t size, size_t *at)
+{
+	if (*at >= size || text[*at] != '"')
+		return false;
+	for (++*at; *at < size && text[*at] != '"';) {
+		if (text[*at] != '\\')
+			++*at;
+		else if (!walk_escape(text, size, at))
+			return false;
+	}
+	if (*at >= size)
+		return false;
+	++*at;
+	return true;
+}
+
+static bool walk_word(const char *text, size_t size, size_t *at)
+{
+	static const char *const words[] = {"true", "false", "null"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		size_t n = strlen(words[i]);
+
+		if (size - *at >= n && memcmp(text + *at, words[i], n) == 0) {
+			*at += n;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool walk_value(const char *text, size_t size, size_t *at);
+
+static bool walk_container(const char *text, size_t size, size_t *at)
+{
+	bool object = text[*at] == '{';
+	char end = object ? '}' : ']';
+
+	*at = skip_space(text, size, *at + 1);
+	if (*at < size && text[*at] == end) {
+		++*at;
+		return true;
+	}
+	for (;; ++*at) {
+		*at = skip_space(text, size, *at);
+		if (object) {
+			if (!walk_string(text, size, at))
+				return false;
+			*at = skip_space(text, size, *at);
+			if (*at >= size || text[*at] != ':')
+				return false;
+			*at = skip_space(text, size, *at + 1);
+		}
+		if (!walk_value(text, size, at))
+			return false;
+		*at = skip_space(text, size, *at);
+		if (*at >= size || (text[*at] != ',' && text[*at] != end))
+			return false;
+		if (text[*at] == end) {
+			++*at;
+			return true;
+		}
+	}
+}
+
+static bool walk_value(const char *text, size_t size, size_t *at)
+{
+	char c = *at < size ? text[*at] : '\0';
+
+	if (c == '{' || c == '[')
+		return walk_container(text, size, at);
+	if (c == '"')
+		return walk_string(text, size, at);
+	if (c != '-' && !(c >= '0' && c <= '9'))
+		return walk_word(text, size, at);
+	while (*at < size && text[*at] && strchr("+-.0123456789eE", text[*at]))
+		++*at;
+	return true;
+}
+
+/* Why cJSON, which stopped at `stop`, made no tree of a text. */
+static void report_no_tree(const char *text, size_t size, size_t stop, const char *name, struct gm_error *err)
+{
+	static const char mark[] = "\xef\xbb\xbf"; /* of byte order: cJSON passes over it */
+	size_t at = size >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
+
+	at = skip_space(text, size, at);
+	if (walk_value(text, size, &at))
+		gm_fail(err, GM_ERR_MEMORY, "out of memory: %s: as JSON", name);
+	else
+		report_syntax(text, size, stop, name, err);
+}
+
+/* --- the tree --- */
+
 /* The tree of one value with nothing after it. */
 static cJSON *parse_tree(const char *text, size_t size, const char *name, struct gm_error *err)
 {
@@ -164,7 +304,7 @@ static cJSON *parse_tree(const char *text, size_t size, const char *name, struct
 		gm_fail(err, GM_ERR_FORMAT, "text after the JSON value: %s, line %zu: one file holds one value", name,
 			gm_json_line(text, at));
 	else
-		report_syntax(text, size, at, name, err);
+		report_no_tree(text, size, at, name, err);
 	cJSON_Delete(root);
 	return NULL;
 }

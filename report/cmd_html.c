@@ -1,6 +1,7 @@
 /* report html: one page from result files. */
 #include "report/commands.h"
 
+#include "report/inputs.h"
 #include "report/page.h"
 
 enum { OUT = 1, TITLE };
@@ -31,6 +32,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 
 	if (!state->out)
 		return gm_fail(err, GM_ERR_USAGE, "no output: --out: give the page a name, such as -o page.html");
+	GM_TRY(gm_inputs_spare("--out", state->out, n_operand, operand, err));
 	return gm_report_page(n_operand, operand, state->out, state->title, err);
 }
 

@@ -156,6 +156,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	size_t n_double = 0;
 	int status;
 
+	GM_TRY(gm_inputs_spare("--out", path, n_operand, operand, err));
 	GM_TRY_OUT(read_one_kind(&inputs, n_operand, operand, &kind, err));
 	drop = gm_alloc(inputs.sheet[kind].n_row, sizeof(*drop), err);
 	GM_TRY_OUT(drop ? GM_OK : GM_ERR_MEMORY);

@@ -1,8 +1,11 @@
 /* report plot: a figure for a paper, through gnuplot. */
 #include "report/commands.h"
 
+#include "base/file.h"
+#include "report/inputs.h"
 #include "report/plot.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { FIGURE = 1, OUT, FILES, WIDE };
@@ -66,6 +69,23 @@ static int plot(const struct state *state, struct gm_plot *p, struct gm_error *e
 	return state->out ? gm_plot_draw(p, state->out, err) : GM_OK;
 }
 
+/* What --out and --files would write must be none of the inputs. */
+static int check_files(const struct state *state, int n_operand, char **operand, struct gm_error *err)
+{
+	char script[64], path[4200];
+	const char *const names[] = {"data.tsv", "settings.gp", "style.gp", script};
+
+	snprintf(script, sizeof(script), "%s.gp", state->kind->plot);
+	GM_TRY(gm_inputs_spare("--out", state->out, n_operand, operand, err));
+	for (size_t i = 0; state->files && i < sizeof(names) / sizeof(*names); i++) {
+		snprintf(path, sizeof(path), "%.4000s/%s", state->files, names[i]);
+		const struct gm_file_use use[] = {{path, "--files", true}, {state->out, "--out", true}};
+		GM_TRY(gm_files_check(use, 2, err));
+		GM_TRY(gm_inputs_spare("--files", path, n_operand, operand, err));
+	}
+	return GM_OK;
+}
+
 static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 {
 	const struct state *state = data;
@@ -78,6 +98,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 		return gm_fail(err, GM_ERR_USAGE, "no figure: --figure: pareto, curve, time, layers, switch or mass-ppl");
 	if (!state->out && !state->files)
 		return gm_fail(err, GM_ERR_USAGE, "no output: --out: give the figure a name, such as -o figure.pdf");
+	GM_TRY(check_files(state, n_operand, operand, err));
 	if (state->out)
 		GM_TRY(gm_plot_format(state->out, &p.format, err));
 	GM_TRY(gm_study_read(&study, n_operand, operand, err));

@@ -293,6 +293,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	struct gm_table table = {.summary = &summary, .results = &results, .format = state->format, .full = state->full};
 	int status;
 
+	GM_TRY(gm_inputs_spare("--out", state->out, n_operand, operand, err));
 	GM_TRY(gm_inputs_read_all(&inputs, n_operand, operand, err));
 	if (inputs.sheet[GM_INPUT_RESULTS].n_row == 0)
 		status = gm_fail(err, GM_ERR_UNSUPPORTED,

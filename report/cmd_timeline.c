@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/number.h"
+#include "report/inputs.h"
 #include "report/timeline.h"
 
 enum { OUT = 1, TOKEN, TITLE };
@@ -43,9 +44,9 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	struct gm_output output;
 	int status;
 
-	(void)n_operand;
 	if (!state->out)
 		return gm_fail(err, GM_ERR_USAGE, "no output: --out: give the picture a name, such as -o token.svg");
+	GM_TRY(gm_inputs_spare("--out", state->out, n_operand, operand, err));
 	GM_TRY(gm_timeline_read(&file, operand[0], err));
 	status = gm_output_open(&output, state->out, err);
 	if (status == GM_OK) {

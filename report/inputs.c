@@ -1,5 +1,6 @@
 #include "report/inputs.h"
 
+#include "base/file.h"
 #include "report/columns.h"
 
 #include <inttypes.h>
@@ -127,6 +128,16 @@ int gm_inputs_read(struct gm_inputs *inputs, const char *path, enum gm_input *ki
 	if (kind)
 		*kind = found;
 	return status;
+}
+
+int gm_inputs_spare(const char *option, const char *path, int n_path, char *const *input, struct gm_error *err)
+{
+	for (int i = 0; i < n_path; i++) {
+		const struct gm_file_use use[] = {{input[i], "input", false}, {path, option, true}};
+
+		GM_TRY(gm_files_check(use, 2, err));
+	}
+	return GM_OK;
 }
 
 int gm_inputs_read_all(struct gm_inputs *inputs, int n_path, char *const *path, struct gm_error *err)

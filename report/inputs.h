@@ -27,6 +27,9 @@ int gm_inputs_read(struct gm_inputs *inputs, const char *path, enum gm_input *ki
 /* All of them; *inputs is freed on failure. */
 int gm_inputs_read_all(struct gm_inputs *inputs, int n_path, char *const *path, struct gm_error *err);
 
+/* Refuses an output (option names it; path may be NULL) that is one of the files read. */
+int gm_inputs_spare(const char *option, const char *path, int n_path, char *const *input, struct gm_error *err);
+
 /* "results of sim sweep or emulate" */
 const char *gm_input_name(enum gm_input kind);
 

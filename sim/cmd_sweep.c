@@ -6,6 +6,7 @@
 #include "sim/table.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_MEMORY (UINT64_C(200) * 1000 * 1000)
@@ -26,7 +27,6 @@ static const struct gm_option *const tables[] = {gm_policy_options, sweep_option
 
 struct state {
 	struct gm_sim_state common;
-	const char *html;
 	struct gm_sweep_page page;
 	uint64_t memory;
 };
@@ -51,7 +51,8 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 		state->common.path[GM_FILE_POINTS] = value;
 		return GM_OK;
 	case HTML:
-		state->html = value;
+		state->common.other = value;
+		state->common.other_option = "--html";
 		return GM_OK;
 	case GRID:
 		GM_TRY(gm_sim_grid(&state->common, true, err));
@@ -63,11 +64,16 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 	}
 }
 
-/* Names the impossible points on stderr. */
+/* Names the impossible points on stderr, a damaged trace once. */
 static void tell_failures(const struct gm_sweep *sweep)
 {
 	size_t told = 0;
 	char point[256];
+
+	if (sweep->damage.code) {
+		fprintf(stderr, "sim: no results of this trace: %s\n", sweep->damage.text);
+		return;
+	}
 
 	for (size_t i = 0; i < sweep->n_point && told < MAX_TOLD; i++) {
 		const struct gm_error *error = &gm_sweep_point(sweep, i)->error;
@@ -82,58 +88,111 @@ static void tell_failures(const struct gm_sweep *sweep)
 		fprintf(stderr, "sim: and %zu more grid points: see the column error\n", sweep->n_failed - told);
 }
 
-static int sweep_trace(const struct state *state, const char *path, const struct gm_settings *settings, size_t n,
-		       struct gm_preloads *preloads, struct gm_sweep_output *files, size_t *n_failed, struct gm_error *err)
+/* What the traces came to so far. */
+struct progress {
+	size_t n_done, n_failed; /* points with results and without */
+	const char *whole;       /* the first trace that has results; "-" where it cannot be read again */
+};
+
+static int sweep_trace(const struct state *state, struct gm_trace *trace, const struct gm_settings *settings, size_t n,
+		       struct gm_preloads *preloads, struct gm_sweep_output *files, struct progress *progress,
+		       struct gm_error *err)
 {
 	struct gm_sweep_options options = {.memory_bytes = state->memory ? state->memory : DEFAULT_MEMORY};
-	struct gm_trace *trace = gm_trace_open(path, err);
 	struct gm_sweep sweep = {0};
 	int status;
 
-	if (!trace)
-		return err->code;
 	gm_sim_wants(&state->common, &options);
 	GM_TRY_OUT(gm_sweep_run(&sweep, trace, settings, n, preloads, &options, err));
 	GM_TRY_OUT(gm_sweep_output_write(files, &sweep, err));
 	gm_sim_tell_untimed(&sweep);
 	tell_failures(&sweep);
-	*n_failed += sweep.n_failed;
+	progress->n_failed += sweep.n_failed;
+	progress->n_done += sweep.n_point - sweep.n_failed;
 	if (!gm_sim_writes_stdout(&state->common))
 		status = gm_table_sweep(stdout, &sweep, MAX_TABLE_ROWS, err);
 out:
 	gm_sweep_free(&sweep);
-	gm_trace_close(trace);
 	return status;
+}
+
+/* Opens all traces, so that one which is missing is missed before the work begins. Those that can be opened again are closed meanwhile: there
+ * may be more of them than files may be open. */
+static int check_traces(struct gm_trace **trace, int n, char *const *path, struct gm_error *err)
+{
+	for (int i = 0; i < n; i++) {
+		if (!(trace[i] = gm_trace_open(path[i], err)))
+			return err->code;
+		if (gm_trace_seekable(trace[i])) {
+			gm_trace_close(trace[i]);
+			trace[i] = NULL;
+		}
+	}
+	return GM_OK;
+}
+
+static int sweep_traces(const struct state *state, struct gm_trace **trace, int n_trace, char *const *path,
+			const struct gm_settings *settings, size_t n, struct gm_sweep_output *files,
+			struct progress *progress, struct gm_error *err)
+{
+	struct gm_preloads *preloads = gm_preloads_new(err);
+	int status = preloads ? GM_OK : GM_ERR_MEMORY;
+
+	for (int i = 0; i < n_trace && status == GM_OK; i++) {
+		size_t n_done = progress->n_done;
+
+		if (i > 0 && !gm_sim_writes_stdout(&state->common))
+			putchar('\n');
+		if (!trace[i] && !(trace[i] = gm_trace_open(path[i], err)))
+			status = err->code;
+		else
+			status = sweep_trace(state, trace[i], settings, n, preloads, files, progress, err);
+		if (!progress->whole && progress->n_done > n_done)
+			progress->whole = gm_trace_seekable(trace[i]) ? path[i] : "-";
+		gm_trace_close(trace[i]);
+		trace[i] = NULL;
+	}
+	gm_preloads_free(preloads);
+	return status;
+}
+
+static int write_page(struct state *state, const struct progress *progress, struct gm_error *err)
+{
+	if (progress->whole)
+		return gm_sweep_page_write(&state->page, state->common.path, progress->whole, state->common.other, err);
+	fprintf(stderr, "sim: no page, as no point has results: --html %s\n", state->common.other);
+	return GM_OK;
 }
 
 static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 {
 	struct state *state = data;
-	struct gm_sweep_output files;
-	struct gm_preloads *preloads;
+	struct gm_sweep_output files = {0};
+	struct gm_trace **trace = NULL;
+	struct progress progress = {0};
 	const struct gm_settings *settings;
-	size_t n, n_failed = 0;
-	int status = GM_OK;
+	size_t n;
+	int status;
 
 	GM_TRY(gm_sim_expand(&state->common, true, &settings, &n, err));
-	if (state->html)
-		GM_TRY(gm_sweep_page_begin(&state->page, state->common.path, err));
-	GM_TRY(gm_sweep_output_open(&files, state->common.path, settings->head_only, err));
-	preloads = gm_preloads_new(err);
-	if (!preloads)
-		status = GM_ERR_MEMORY;
-	for (int i = 0; i < n_operand && status == GM_OK; i++) {
-		if (i > 0 && !gm_sim_writes_stdout(&state->common))
-			putchar('\n');
-		status = sweep_trace(state, operand[i], settings, n, preloads, &files, &n_failed, err);
-	}
-	if (status == GM_OK)
-		status = gm_sweep_output_commit(&files, err);
-	if (status == GM_OK && state->html)
-		status = gm_sweep_page_write(&state->page, state->common.path, operand[0], state->html, err);
+	GM_TRY(gm_sim_check_files(&state->common, n_operand, operand, err));
+	GM_TRY(gm_sim_check_preloads(&state->common, err));
+	if (!(trace = gm_alloc((size_t)n_operand, sizeof(struct gm_trace *), err)))
+		return GM_ERR_MEMORY;
+	GM_TRY_OUT(check_traces(trace, n_operand, operand, err));
+	if (state->common.other)
+		GM_TRY_OUT(gm_sweep_page_begin(&state->page, state->common.path, err));
+	GM_TRY_OUT(gm_sweep_output_open(&files, state->common.path, settings->head_only, err));
+	GM_TRY_OUT(sweep_traces(state, trace, n_operand, operand, settings, n, &files, &progress, err));
+	GM_TRY_OUT(gm_sweep_output_commit(&files, err));
+	if (state->common.other)
+		GM_TRY_OUT(write_page(state, &progress, err));
+out:
 	gm_sweep_output_discard(&files);
-	gm_preloads_free(preloads);
-	return status == GM_OK && n_failed > 0 ? GM_PARTLY_DONE : status;
+	for (int i = 0; i < n_operand; i++)
+		gm_trace_close(trace[i]);
+	free(trace);
+	return status == GM_OK && progress.n_failed > 0 ? GM_PARTLY_DONE : status;
 }
 
 static void release(void *data)

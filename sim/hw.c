@@ -1,7 +1,6 @@
 /* What a profile means for one trace: times of a layer's work, derived from bytes where they are not given (docs/time-model.md). */
 #include "sim/profile.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -51,17 +50,8 @@ int gm_hw_derive(const struct gm_profile *p, const struct gm_model *model, struc
 		gm_hw_free(hw);
 		return GM_ERR_MEMORY;
 	}
-	for (uint32_t l = 0; hw->expert_bytes && l < hw->n_layer; l++) {
+	for (uint32_t l = 0; hw->expert_bytes && l < hw->n_layer; l++)
 		hw->expert_bytes[l] = given ? (uint64_t)p->expert_bytes : model->expert_bytes[l];
-		if (hw->expert_bytes[l] > GM_MAX_EXPERT_BYTES) {
-			gm_fail(err, GM_ERR_UNSUPPORTED,
-				"experts too large: layer %u of the trace has experts of %" PRIu64 " bytes: give expert_bytes, at "
-				"most 2^48, in a hardware profile",
-				l, hw->expert_bytes[l]);
-			gm_hw_free(hw);
-			return GM_ERR_UNSUPPORTED;
-		}
-	}
 	if (p->instant)
 		return GM_OK; /* all times are 0 by gm_alloc */
 	hw->cpu_roundtrip_us = p->cpu_roundtrip_us;

@@ -293,18 +293,19 @@ static int resolve_preload(struct gm_plan *plan, const struct gm_settings *s, co
 }
 
 /* No count of bytes may pass 64 bits: neither all experts together nor all that a replay copies (a pick copies one expert at most, and one
- * more in the background). A trace on a pipe does not say how many tokens it has. */
+ * more in the background). Rows from a pipe or a running model do not say how many tokens there will be. */
 static int check_bytes(const struct gm_hw *hw, const struct gm_model *model, const struct gm_trace *trace,
 		       struct gm_error *err)
 {
-	const double picks = trace ? (double)gm_trace_n_token(trace) * model->top_k : 0;
+	const double tokens = trace && gm_trace_seekable(trace) ? (double)gm_trace_n_token(trace) : 0x1p24;
 	double sum = 0;
 
 	for (uint32_t l = 0; hw->expert_bytes && l < hw->n_layer; l++)
 		sum += (double)hw->expert_bytes[l];
-	if (sum * model->n_expert >= 0x1p63 || 2 * sum * picks >= 0x1p63)
+	if (sum * model->n_expert >= 0x1p63 || 2 * sum * model->top_k * tokens >= 0x1p63)
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
-			       "experts too large: %g bytes, one of each layer: their copies would not be counted in 64 bits: give "
+			       "experts too large: %g bytes, one of each layer: their copies would not be counted in 64 "
+			       "bits: give "
 			       "a smaller expert_bytes in a hardware profile",
 			       sum);
 	return GM_OK;

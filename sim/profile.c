@@ -3,6 +3,7 @@
 #include "base/json.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -121,10 +122,10 @@ static void list_place(const char *dir, char *found, size_t size)
 {
 	struct dirent **entry;
 	int n = scandir(dir, &entry, is_profile, alphasort);
-	char item[MAX_PATH];
+	char item[NAME_MAX + 4];
 
 	for (int i = 0; i < n; i++) {
-		snprintf(item, sizeof(item), "%.*s, ", (int)(strlen(entry[i]->d_name) - 5), entry[i]->d_name);
+		snprintf(item, sizeof(item), " %.*s,", (int)(strlen(entry[i]->d_name) - 5), entry[i]->d_name);
 		if (!strstr(found, item) && strlen(found) + strlen(item) < size)
 			strcat(found, item);
 		free(entry[i]);
@@ -136,21 +137,23 @@ static void list_place(const char *dir, char *found, size_t size)
 /* Says what is there; where nothing is, where it was sought. */
 static int unknown_profile(const char *name, struct gm_error *err)
 {
-	char found[120] = "", places[140] = "", dir[MAX_PATH];
+	char found[120] = "", places[512] = "", dir[MAX_PATH];
 
 	for (int i = 0; place(i, dir); i++) {
 		if (dir[0] == '\0')
 			continue;
 		list_place(dir, found, sizeof(found));
-		if (strlen(places) + strlen(dir) + 3 < sizeof(places))
-			snprintf(places + strlen(places), sizeof(places) - strlen(places), "%s%s", *places ? ", " : "", dir);
+		if (strlen(places) + strlen(dir) + 3 < sizeof(places)) {
+			strcat(places, *places ? ", " : "");
+			strcat(places, dir);
+		}
 	}
 	if (*found)
-		return gm_fail(err, GM_ERR_USAGE, "unknown hardware profile: \"%.40s\": give instant, %sor a FILE.json", name,
-			       found);
+		return gm_fail(err, GM_ERR_USAGE, "unknown hardware profile: \"%.40s\": give instant,%s or a FILE.json",
+			       name, found);
 	return gm_fail(err, GM_ERR_USAGE,
-		       "unknown hardware profile: \"%.20s\": none found in %s: give instant, a FILE.json, or their folder in "
-		       "GATEMASS_PROFILES",
+		       "unknown hardware profile: \"%.40s\": give instant, a FILE.json, or the profiles' folder in "
+		       "GATEMASS_PROFILES; there are none in %s",
 		       name, places);
 }
 
@@ -169,8 +172,9 @@ static int read_number(const struct key *key, const struct gm_json *member, doub
 		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give GB/s from %g to %g, or 0: infinitely fast",
 			       key->name, MIN_GB_S, MAX_GB_S);
 	if (key->unit == BYTES && !(value >= 0 && value <= 0x1p53 && value == floor(value)))
-		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give a whole number of bytes from 0 on", key->name);
-	if (key->unit == SOME_BYTES && !(value >= 1 && value <= (double)GM_MAX_EXPERT_BYTES && value == floor(value)))
+		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give a whole number of bytes from 0 on",
+			       key->name);
+	if (key->unit == SOME_BYTES && !(value >= 1 && value <= (double)GM_MAX_PART_BYTES && value == floor(value)))
 		return gm_fail(err, GM_ERR_USAGE, "wrong value: key \"%s\": give a whole number of bytes from 1 to 2^48",
 			       key->name);
 	*out = value;

@@ -8,9 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of an expert, from a profile or a trace. */
-#define GM_MAX_EXPERT_BYTES (UINT64_C(1) << 48)
-
 /* The values of a profile as given; NaN: not given. Bandwidths in GB/s (1e9 bytes, 0: infinitely fast), times in µs. */
 struct gm_profile {
 	char *name, *source, *path; /* path: the file it was read from; NULL where built in */

@@ -16,6 +16,14 @@ static bool is_impossible(int status)
 	return status == GM_ERR_USAGE || status == GM_ERR_UNSUPPORTED;
 }
 
+/* Sorts a failure to read the trace: running out of memory ends everything, damage is kept as what all points have. */
+static int reading_failed(struct gm_sweep *sweep, const struct gm_error *why, struct gm_error *err)
+{
+	if (why->code == GM_ERR_MEMORY)
+		return gm_fail(err, why->code, "%s", why->text);
+	return gm_fail(&sweep->damage, why->code, "%s", why->text);
+}
+
 /* --- planning --- */
 
 static int plan_points(struct gm_sweep *sweep, const struct gm_settings *settings, struct gm_preloads *preloads,
@@ -28,7 +36,7 @@ static int plan_points(struct gm_sweep *sweep, const struct gm_settings *setting
 		point->twin = i;
 		point->sweep = sweep;
 		int status = gm_plan_make(&point->plan, point->settings, sweep->trace, preloads, &point->error);
-		if (status < 0 && !is_impossible(status))
+		if (status == GM_ERR_MEMORY) /* another is the point's, such as a damaged preload trace */
 			return gm_fail(err, status, "%s", point->error.text);
 	}
 	return GM_OK;
@@ -242,7 +250,7 @@ static int replay_window(struct gm_sweep *sweep, const struct batch *batch, stru
 			gm_replay_free(point->replay);
 			point->replay = NULL;
 			if (!is_impossible(status))
-				return gm_fail(err, status, "%s", point->error.text);
+				return reading_failed(sweep, &point->error, err);
 		}
 		*done += window->n_token;
 		gm_progress_update(progress, *done);
@@ -253,17 +261,20 @@ static int replay_window(struct gm_sweep *sweep, const struct batch *batch, stru
 static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct gm_scratch *scratch,
 		     struct gm_progress *progress, uint64_t *done, struct gm_error *err)
 {
-	struct gm_windows *windows = gm_windows_new(sweep->trace, batch->prefill, batch->flags, err);
+	struct gm_error why = {0};
+	struct gm_windows *windows = gm_windows_new(sweep->trace, batch->prefill, batch->flags, &why);
 	const struct gm_window *window;
 	int status = GM_OK;
 
 	if (!windows)
-		return err->code;
+		return reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; i < batch->end; i++)
 		if (has_work(sweep, i, batch->prefill))
 			GM_TRY_OUT(start_point(sweep, &sweep->point[i], windows, scratch, err));
-	while ((status = gm_windows_next(windows, &window, err)) > 0)
+	while ((status = gm_windows_next(windows, &window, &why)) > 0)
 		GM_TRY_OUT(replay_window(sweep, batch, windows, window, progress, done, err));
+	if (status < 0)
+		status = reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)
 		status = finish_point(sweep, &sweep->point[i], err);
 out:
@@ -296,6 +307,18 @@ static int run_points(struct gm_sweep *sweep, struct gm_error *err)
 	return status;
 }
 
+/* A damaged trace gives no results, not even those of points that were done before the damage was met. */
+static void spread_damage(struct gm_sweep *sweep)
+{
+	for (size_t i = 0; i < sweep->n_point; i++) {
+		struct gm_point *point = &sweep->point[i];
+
+		gm_replay_free(point->replay);
+		point->replay = NULL;
+		gm_fail(&point->error, sweep->damage.code, "%s", sweep->damage.text);
+	}
+}
+
 int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm_settings *settings, size_t n_point,
 		 struct gm_preloads *preloads, const struct gm_sweep_options *options, struct gm_error *err)
 {
@@ -308,7 +331,11 @@ int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm
 	GM_TRY(check_passes(sweep, err));
 	if (options->per_token && !(sweep->tokens = gm_spool_new((uint32_t)n_point, sizeof(struct gm_token_record), err)))
 		return err->code;
-	GM_TRY(run_points(sweep, err));
+	int status = run_points(sweep, err);
+	if (sweep->damage.code)
+		spread_damage(sweep);
+	else if (status < 0)
+		return status;
 	for (size_t i = 0; i < n_point; i++)
 		sweep->n_failed += gm_sweep_point(sweep, i)->error.code != 0;
 	return GM_OK;

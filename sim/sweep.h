@@ -41,11 +41,12 @@ struct gm_sweep {
 	const struct gm_sweep_options *options;
 	struct gm_point *point; /* [n_point] in the order of the grid */
 	size_t n_point, n_failed;
+	struct gm_error damage;  /* why no point has results: the trace is damaged */
 	struct gm_spool *tokens; /* struct gm_token_record by point; NULL unless asked for */
 };
 
-/* Runs all points. 0 also where points are impossible (they have an error, n_failed counts them); an error ends everything: the trace is
- * damaged, or on a pipe and needed twice. trace, settings, preloads and options must outlive the sweep. Release with gm_sweep_free, also
+/* Runs all points. 0 also where points are impossible, or all of them because the trace is damaged (they have an error, n_failed counts
+ * them); an error ends everything: no memory, no room for temporary files, a trace that is on a pipe and needed twice. trace, settings, preloads and options must outlive the sweep. Release with gm_sweep_free, also
  * after a failure. */
 int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm_settings *settings, size_t n_point,
 		 struct gm_preloads *preloads, const struct gm_sweep_options *options, struct gm_error *err);

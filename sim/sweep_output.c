@@ -1,7 +1,6 @@
 #include "sim/sweep_output.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Split files begin with the settings, then tell which part, then its counters, then where it comes from. */
 static void split_header(struct gm_csv_writer *csv, const char *const *keys, bool extra)
@@ -48,22 +47,10 @@ static void header(struct gm_csv_writer *csv, enum gm_sweep_file which, bool ext
 	gm_csv_end_row(csv);
 }
 
-/* Two outputs of one name would overwrite each other. */
-static int check_names(const char *const path[GM_N_SWEEP_FILE], struct gm_error *err)
-{
-	for (int i = 0; i < GM_N_SWEEP_FILE; i++)
-		for (int j = 0; j < i; j++)
-			if (path[i] && path[j] && strcmp(path[i], path[j]) == 0)
-				return gm_fail(err, GM_ERR_USAGE, "one file for two outputs: %s: give each its own",
-					       path[i]);
-	return GM_OK;
-}
-
 int gm_sweep_output_open(struct gm_sweep_output *output, const char *const path[GM_N_SWEEP_FILE], bool extra,
 			 struct gm_error *err)
 {
 	*output = (struct gm_sweep_output){.extra = extra};
-	GM_TRY(check_names(path, err));
 	for (int i = 0; i < GM_N_SWEEP_FILE; i++) {
 		if (!path[i])
 			continue;

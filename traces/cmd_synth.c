@@ -125,10 +125,10 @@ static int synth_option(int id, const char *value, void *state, struct gm_error 
 		return gm_parse_u64(value, "--top-k", 1, GM_MAX_EXPERT, &s->top_k, err);
 	case OPT_EXPERT_BYTES:
 		s->expert_bytes_given = true;
-		return gm_parse_bytes(value, "--expert-bytes", &s->expert_bytes, NULL, err);
+		return gm_parse_part_bytes(value, "--expert-bytes", &s->expert_bytes, err);
 	case OPT_DENSE_BYTES:
 		s->dense_bytes_given = true;
-		return gm_parse_bytes(value, "--dense-bytes", &s->dense_bytes, NULL, err);
+		return gm_parse_part_bytes(value, "--dense-bytes", &s->dense_bytes, err);
 	case OPT_HEAD:
 		return gm_parse_u64(value, "--head", 1, GM_MAX_EXPERT, &s->n_head, err);
 	case OPT_TAIL:

@@ -1,4 +1,3 @@
-#include "base/json_check.h"
 #include "base/number.h"
 #include "traces/commands.h"
 
@@ -26,13 +25,14 @@ const char *gm_kind_name(enum gm_trace_kind kind)
 	return kind == GM_KIND_TOPK ? "topk" : "logits";
 }
 
-bool gm_is_utf8(const char *text)
+int gm_parse_part_bytes(const char *text, const char *option, uint64_t *bytes, struct gm_error *err)
 {
-	size_t left = strlen(text), n = 1;
-
-	for (; left > 0 && n > 0; text += n, left -= n)
-		n = gm_utf8_length(text, left);
-	return n > 0;
+	GM_TRY(gm_parse_bytes(text, option, bytes, NULL, err));
+	if (*bytes >= 1 && *bytes <= GM_MAX_PART_BYTES)
+		return GM_OK;
+	return gm_fail(err, GM_ERR_USAGE,
+		       "out of range: %s \"%.40s\": give one from 1 byte to 2^48, or leave it out where it is not known",
+		       option, text);
 }
 
 int gm_parse_range(const char *text, uint64_t *first, uint64_t *last)

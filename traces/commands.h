@@ -34,8 +34,8 @@ static inline const char *gm_plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
-/* True for UTF-8 throughout: what a trace's header and JSON output take. */
-bool gm_is_utf8(const char *text);
+/* "24576", "1.8MiB": bytes of a part of a model, from 1 to 2^48 (docs/trace-format.md). */
+int gm_parse_part_bytes(const char *text, const char *option, uint64_t *bytes, struct gm_error *err);
 
 /* "7", "4..7" (both ends included) or "4.." (*last UINT64_MAX). GM_ERR_USAGE, without a message, for anything else. */
 int gm_parse_range(const char *text, uint64_t *first, uint64_t *last);

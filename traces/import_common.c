@@ -113,7 +113,7 @@ static int set_bytes(struct gm_json *facts, const char *key, const char *option,
 
 	gm_json_remove(facts, key);
 	if (!strchr(text, ',')) {
-		GM_TRY(gm_parse_bytes(text, option, &bytes, NULL, err));
+		GM_TRY(gm_parse_part_bytes(text, option, &bytes, err));
 		if (!gm_json_add_uint(facts, key, bytes))
 			return gm_fail(err, GM_ERR_MEMORY, "out of memory");
 		return GM_OK;
@@ -128,7 +128,7 @@ static int set_bytes(struct gm_json *facts, const char *key, const char *option,
 		}
 		memcpy(item, at, n);
 		item[n] = '\0';
-		if (gm_parse_bytes(item, option, &bytes, NULL, err) < 0) {
+		if (gm_parse_part_bytes(item, option, &bytes, err) < 0) {
 			gm_json_free(list);
 			return gm_failed(err);
 		}

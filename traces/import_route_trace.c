@@ -15,7 +15,6 @@
 #include <string.h>
 
 #define MAGIC "# route_trace v1"
-#define MAX_BYTES (UINT64_C(1) << 53)
 
 enum { TURN, PHASE, STEP, LAYER, SLOT, EXPERT, WEIGHT, EXPERT_BYTES, N_COLUMN };
 
@@ -70,7 +69,7 @@ static int take_pair(void *context, bool first, const char *key, const char *val
 	bool expert = strcmp(key, "expert_bytes") == 0, dense = strcmp(key, "dense_bytes") == 0;
 
 	if (r->comment_layer >= 0 && (expert || dense)) {
-		if (gm_parse_u64(value, "", 0, MAX_BYTES, &whole, NULL) < 0)
+		if (gm_parse_u64(value, "", 0, GM_MAX_PART_BYTES, &whole, NULL) < 0)
 			return bad_pair(key, value, where, "a whole number of bytes", err);
 		(expert ? r->expert_bytes : r->dense_bytes)[r->comment_layer] = whole;
 		return GM_OK;
@@ -188,7 +187,7 @@ static int read_line(struct route *r, struct gm_error *err)
 	GM_TRY(gm_picks_uint(p, SLOT, p->model.top_k - 1, &slot, err));
 	GM_TRY(gm_picks_uint(p, EXPERT, p->model.n_expert - 1, &expert, err));
 	GM_TRY(gm_picks_number(p, WEIGHT, &weight, err));
-	GM_TRY(gm_picks_uint(p, EXPERT_BYTES, MAX_BYTES, &bytes, err));
+	GM_TRY(gm_picks_uint(p, EXPERT_BYTES, GM_MAX_PART_BYTES, &bytes, err));
 	if (r->expert_bytes[layer] == 0)
 		r->expert_bytes[layer] = bytes;
 	row.layer = (uint32_t)layer;

@@ -1,11 +1,20 @@
 #include "traces/model.h"
 
+#include "base/json_check.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BYTES (UINT64_C(1) << 48) /* 256 TiB of one layer: sums over all layers and sizes stay far from 2^64 */
+bool gm_is_utf8(const char *text)
+{
+	size_t left = strlen(text), n = 1;
+
+	for (; left > 0 && n > 0; text += n, left -= n)
+		n = gm_utf8_length(text, left);
+	return n > 0;
+}
 
 void gm_model_free(struct gm_model *model)
 {
@@ -22,7 +31,7 @@ void gm_model_free(struct gm_model *model)
 static int check_bytes(const uint64_t *bytes, const char *key, uint32_t n_layer, struct gm_error *err)
 {
 	for (uint32_t layer = 0; bytes && layer < n_layer; layer++)
-		if (bytes[layer] < 1 || bytes[layer] > MAX_BYTES)
+		if (bytes[layer] < 1 || bytes[layer] > GM_MAX_PART_BYTES)
 			return gm_fail(err, GM_ERR_FORMAT, "%s, layer %u is %llu: must be from 1 to 2^48, or left out", key,
 				       layer, (unsigned long long)bytes[layer]);
 	return GM_OK;
@@ -86,7 +95,7 @@ static int read_layer_bytes(const struct gm_json *object, const char *key, uint3
 	const struct gm_json *item = list ? gm_json_first(value) : value;
 	for (uint32_t layer = 0; layer < n_layer; layer++) {
 		double bytes = gm_json_value(item);
-		if (!(bytes >= 0 && bytes <= (double)MAX_BYTES && bytes == floor(bytes)))
+		if (!(bytes >= 0 && bytes <= (double)GM_MAX_PART_BYTES && bytes == floor(bytes)))
 			return gm_fail(err, GM_ERR_FORMAT, "%s, layer %u: must be a whole number of bytes from 1 to 2^48",
 				       key, layer);
 		if (bytes == 0 && !zero_unknown)

@@ -19,6 +19,7 @@ enum gm_trace_kind {
 #define GM_MAX_LAYER 4096u
 #define GM_MAX_EXPERT 65535u
 #define GM_MAX_LAYER_EXPERT (1u << 20) /* n_layer * n_expert */
+#define GM_MAX_PART_BYTES (UINT64_C(1) << 48) /* of an expert or of a layer's dense part: sums stay far from 2^64 */
 
 struct gm_model {
 	char *name;        /* "Qwen3-30B-A3B-Q4_K_M"; never NULL, may be "" */
@@ -48,5 +49,8 @@ int gm_model_to_json(const struct gm_model *model, struct gm_json *object, struc
 int gm_model_copy(struct gm_model *to, const struct gm_model *from, struct gm_error *err);
 int gm_model_check(const struct gm_model *model, struct gm_error *err); /* bounds, divisibility, finite bias, bytes */
 void gm_model_free(struct gm_model *model);
+
+/* True for UTF-8 throughout: what a trace's header, ids and labels, and JSON output take. */
+bool gm_is_utf8(const char *text);
 
 #endif

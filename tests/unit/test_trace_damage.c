@@ -1,5 +1,8 @@
 /* Damaged, cut-off and hostile files: an error or the right content, never a crash; and what a repair saves of them. */
 #include "test_trace_common.h"
+
+#include "base/hash.h"
+#include "traces/format.h"
 #include "tests/fuzz/rehash.h"
 
 #include <fcntl.h>
@@ -352,6 +355,43 @@ static void test_unknown_frame(void **state)
 	free(copy);
 }
 
+/* Every checksum is right, the log-sum-exp is not: no row to save. */
+static void test_wrong_rows(void **state)
+{
+	struct gm_repair_report report;
+	struct gm_error err = {0};
+	uint8_t *data = must(malloc(n_byte)), *frame;
+	bool changed = false;
+
+	(void)state;
+	memcpy(data, bytes, n_byte);
+	frame = must(memmem(data, n_byte, "BLCK", 4));
+	uint8_t *directory = frame + GM_FRAME_BYTES, *stored = directory + gm_get_u32(directory);
+	for (uint32_t i = 0; i < gm_get_u32(directory + 28); i++) {
+		uint8_t *entry = directory + 32 + 24 * (size_t)i;
+		uint32_t n = gm_get_u32(entry + 8);
+
+		if (gm_get_u16(entry) == 9 && entry[3] == 0) {
+			for (uint32_t j = 0; j < n; j++)
+				stored[j] ^= 0x30;
+			gm_put_u64(entry + 16, gm_hash(stored, n));
+			changed = true;
+		}
+		stored += n;
+	}
+	assert_true(changed);
+	gm_put_u64(frame + 16, gm_hash(directory, gm_get_u32(directory)));
+	gm_put_u64(frame + 24, gm_hash(frame, 24));
+	save(data, n_byte);
+	free(data);
+	OK(gm_trace_repair(path, fixed_path, &report, &err));
+	assert_int_equal(report.n_block, 2);
+	assert_int_equal(report.n_lost_block, 1);
+	assert_non_null(strstr(report.problem[0].text, "log-sum-exp"));
+	struct gm_verify_report verified;
+	OK(gm_trace_verify(fixed_path, &verified, &err));
+}
+
 static int set_up(void **state)
 {
 	uint64_t seed = 11;
@@ -394,7 +434,7 @@ int main(void)
 		cmocka_unit_test(test_every_truncation), cmocka_unit_test(test_every_flip),
 		cmocka_unit_test(test_repair_middle),    cmocka_unit_test(test_lost_block),
 		cmocka_unit_test(test_hostile),          cmocka_unit_test(test_other_files),
-		cmocka_unit_test(test_unknown_frame),
+		cmocka_unit_test(test_unknown_frame),    cmocka_unit_test(test_wrong_rows),
 	};
 
 	return cmocka_run_group_tests_name("damaged traces", tests, set_up, tear_down);

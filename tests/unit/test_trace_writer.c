@@ -1,6 +1,7 @@
 /* The writer's promises: block boundaries, refusals that leave it usable, what stays after a failure, bounded memory. */
 #include "test_trace_common.h"
 
+#include <cjson/cJSON.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -106,6 +107,64 @@ static void test_flush(void **state)
 	OK(gm_trace_find(t, 79, &block, &err));
 	assert_int_equal(block, 2);
 	gm_trace_close(t);
+}
+
+static void test_not_utf8(void **state)
+{
+	struct gm_model m = plain(2, 4, 2), foreign = m;
+	struct gm_writer_options options = {.tail = GM_TAIL_F16, .n_head = 2}, source = options;
+	struct gm_writer *w = begin(&m, &options);
+
+	(void)state;
+	REFUSED(gm_writer_begin_sequence(w, "s", "l\xf6", &why), GM_ERR_USAGE, "must be UTF-8");
+	gm_writer_discard(w);
+	foreign.name = "\xf6";
+	source.source = "\xf6";
+	REFUSED((w = gm_writer_open(path, &foreign, &options, &why)) ? 0 : why.code, GM_ERR_USAGE, "model for the header");
+	REFUSED((w = gm_writer_open(path, &m, &source, &why)) ? 0 : why.code, GM_ERR_USAGE, "source for the header");
+}
+
+/* Bytes of 0 in a header are not known; in facts from outside they are refused. */
+static void test_zero_bytes(void **state)
+{
+	static const char text[] = "{\"n_layer\":2,\"n_expert\":4,\"n_expert_used\":2,\"expert_bytes\":[5,0]}";
+	struct gm_error err = {0};
+	struct gm_json *facts = must(gm_json_parse(text, sizeof(text) - 1, "facts", &err));
+	struct gm_model m;
+
+	(void)state;
+	REFUSED(gm_model_from_json(&m, facts, &why), GM_ERR_FORMAT, "layer 1 is 0");
+	OK(gm_model_from_header(&m, facts, &err));
+	assert_null(m.expert_bytes);
+	gm_model_free(&m);
+	gm_json_free(facts);
+}
+
+static int allocations_left;
+
+static void *scarce(size_t size)
+{
+	return allocations_left-- > 0 ? malloc(size) : NULL;
+}
+
+static void test_json_out_of_memory(void **state)
+{
+	static const char text[] = " {\"a\": [1, -2.5e3, \"x\\n\\u00e4\\ud83d\\ude00\", {}, []], \"b\": {\"c\": null, \"d\": true}}\n";
+	cJSON_Hooks hooks = {.malloc_fn = scarce, .free_fn = free};
+	struct gm_json *root = NULL;
+
+	(void)state;
+	cJSON_InitHooks(&hooks);
+	for (int n = 0; !root && n < 100; n++) {
+		struct gm_error why = {0};
+
+		allocations_left = n;
+		root = gm_json_parse(text, sizeof(text) - 1, "t", &why);
+		assert_int_equal(why.code, root ? GM_OK : GM_ERR_MEMORY);
+	}
+	cJSON_InitHooks(NULL);
+	assert_non_null(root);
+	gm_json_free(root);
 }
 
 static void test_refusals(void **state)
@@ -569,7 +628,8 @@ int main(void)
 		cmocka_unit_test(test_header),     cmocka_unit_test(test_part),
 		cmocka_unit_test(test_abandon),    cmocka_unit_test(test_taken_away),
 		cmocka_unit_test(test_disk_full),  cmocka_unit_test(test_sparse_blocks_are_cut),
-		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_memory),     cmocka_unit_test(test_not_utf8),
+		cmocka_unit_test(test_zero_bytes), cmocka_unit_test(test_json_out_of_memory),
 	};
 
 	return cmocka_run_group_tests_name("trace writer", tests, set_up, tear_down);
