@@ -70,8 +70,8 @@ static int verify(const struct state *s, const char *path, struct gm_error *err)
 				"%" PRIu64 " problem%s: %.100s: traces verify --repair OUT %.80s saves its whole blocks",
 				report->n_problem, gm_plural(report->n_problem), path, path);
 		else
-			gm_fail(err, status, "%" PRIu64 " problem%s: %.100s: nothing in it can be saved",
-				report->n_problem, gm_plural(report->n_problem), path);
+			gm_fail(err, status, "%" PRIu64 " problem%s: %.100s: nothing in it can be saved", report->n_problem,
+				gm_plural(report->n_problem), path);
 	}
 	if ((status == GM_OK || report->n_problem > 0) && !(s->quiet && status == GM_OK))
 		print_report(path, report);
@@ -99,7 +99,7 @@ static int repair(const struct state *s, const char *path, struct gm_error *err)
 			       gm_plural(r->n_lost_block), gm_format_bytes(r->lost_bytes, bytes));
 		else
 			printf("lost: nothing%s\n", r->had_index ? "" : " but the index, which is new");
-		if (r->n_lost_block > 0 || r->lost_bytes > 0)
+		if (r->n_lost_block > 0) /* a tail that was cut off is what a repair is for */
 			status = GM_PARTLY_DONE;
 	}
 	free(r);
@@ -135,8 +135,8 @@ const struct gm_command gm_traces_verify = {
 	.name = "verify",
 	.usage = "[--repair OUT.gmt] TRACE.gmt ...",
 	.help = "Check every checksum, block and row of traces.\n"
-		"With --repair, save all whole blocks of one that is cut off or damaged; where more than the index was\n"
-		"lost, it says what, and the exit status is 1.",
+		"With --repair, save all whole blocks of one that is cut off or damaged, and say what was lost; the exit\n"
+		"status is 1 where damaged blocks had to be left out.",
 	.example = "traces verify --repair saved.gmt recording.gmt.part",
 	.options = tables,
 	.n_table = 1,

@@ -18,7 +18,7 @@ enum gm_trace_kind {
 /* Bounds that every trace keeps, so that no header can ask for absurd memory. */
 #define GM_MAX_LAYER 4096u
 #define GM_MAX_EXPERT 65535u
-#define GM_MAX_LAYER_EXPERT (1u << 20) /* n_layer * n_expert */
+#define GM_MAX_LAYER_EXPERT (1u << 20)        /* n_layer * n_expert */
 #define GM_MAX_PART_BYTES (UINT64_C(1) << 48) /* of an expert or of a layer's dense part: sums stay far from 2^64 */
 
 struct gm_model {

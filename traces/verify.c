@@ -201,7 +201,8 @@ static int verify(struct verifier *v, struct gm_error *err)
 	if (v->end == 0) {
 		gm_fail(&why, GM_ERR_FORMAT, "no %s at the end: the trace was cut off: %s",
 			v->index_offset ? "trailer" : "index",
-			v->n_good > 0 ? "`traces verify --repair OUT` saves its whole blocks" : "before its first whole block");
+			v->n_good > 0 ? "`traces verify --repair OUT` saves its whole blocks"
+				      : "before its first whole block");
 		gm_problem_add(&v->problems, v->in.size, &why);
 	}
 	return GM_OK;

@@ -2,8 +2,8 @@
 #include "test_trace_common.h"
 
 #include "base/hash.h"
-#include "traces/format.h"
 #include "tests/fuzz/rehash.h"
+#include "traces/format.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

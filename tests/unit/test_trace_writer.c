@@ -149,7 +149,8 @@ static void *scarce(size_t size)
 
 static void test_json_out_of_memory(void **state)
 {
-	static const char text[] = " {\"a\": [1, -2.5e3, \"x\\n\\u00e4\\ud83d\\ude00\", {}, []], \"b\": {\"c\": null, \"d\": true}}\n";
+	static const char text[] =
+		" {\"a\": [1, -2.5e3, \"x\\n\\u00e4\\ud83d\\ude00\", {}, []], \"b\": {\"c\": null, \"d\": true}}\n";
 	cJSON_Hooks hooks = {.malloc_fn = scarce, .free_fn = free};
 	struct gm_json *root = NULL;
 
