@@ -43,6 +43,7 @@ look() {
 		missing 'gcc libc6-dev' 'a C11 compiler (gcc 9 or clang 12, or later) with the C library headers'
 	fi
 	has_library zstd.h zstd || missing libzstd-dev 'zstd 1.4 or later, with headers'
+	has_tool zstd || missing zstd 'the zstd program (for the tests)'
 	has_library cjson/cJSON.h cjson || missing libcjson-dev 'cJSON 1.7.14 or later, with headers'
 	has_library xxhash.h xxhash || missing libxxhash-dev 'xxHash 0.8 or later, with headers'
 	has_library cmocka.h cmocka || missing libcmocka-dev 'cmocka 1.1.5 or later, with headers (for the tests)'
