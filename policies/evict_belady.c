@@ -61,7 +61,7 @@ static uint32_t victim_or_bypass(void *state, const struct gm_candidates *candid
 
 	if (best == GM_NO_ITEM || incoming == GM_NO_ITEM)
 		return best;
-	if (value[incoming] < value[best] || (value[incoming] == value[best] && incoming < best))
+	if (value[incoming] < value[best] || (incoming < best && value[incoming] == value[best]))
 		return incoming;
 	return best;
 }
