@@ -120,7 +120,10 @@ static inline bool gm_core_all_resident(const struct gm_core_config *config)
 /* Bytes that an expert of a layer takes from its pool's room; scope layer counts slots instead. */
 static inline uint64_t gm_core_room_bytes(const struct gm_core_config *config, uint32_t layer)
 {
-	return config->scope == GM_SCOPE_GLOBAL && !gm_core_all_resident(config) ? config->expert_bytes[layer] : 0;
+	bool counts = config->scope == GM_SCOPE_GLOBAL && !gm_core_all_resident(config);
+
+	return counts && config->expert_bytes ? config->expert_bytes[layer]
+					      : 0; /* gm_core_check wants them in scope global */
 }
 
 /* A reserved item becomes resident. */

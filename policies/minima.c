@@ -163,7 +163,7 @@ __attribute__((target("avx512f"))) static uint32_t least_avx512(const uint64_t *
 /* The one among some items of a group (bits, of equal key) with the smallest tie becomes the group's least. */
 static void set_least(struct gm_minima *m, uint32_t group, uint64_t least, unsigned bits)
 {
-	const uint64_t *tie = gm_minima_ties(m) + group * GM_MINIMA_GROUP;
+	const uint64_t *tie = gm_minima_ties(m) + (size_t)group * GM_MINIMA_GROUP;
 	uint32_t best = bits ? (uint32_t)__builtin_ctz(bits) : 0;
 
 	for (unsigned rest = bits & (bits - 1); rest; rest &= rest - 1) {
@@ -178,7 +178,7 @@ static void set_least(struct gm_minima *m, uint32_t group, uint64_t least, unsig
 
 static void refresh(struct gm_minima *m, uint32_t group)
 {
-	const uint64_t *key = gm_minima_keys(m) + group * GM_MINIMA_GROUP;
+	const uint64_t *key = gm_minima_keys(m) + (size_t)group * GM_MINIMA_GROUP;
 	uint64_t least;
 	unsigned bits;
 

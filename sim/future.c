@@ -126,7 +126,7 @@ static int walk_trace(struct gm_future *f, struct gm_trace *trace, enum gm_prefi
 
 	for (uint64_t b = gm_trace_n_block(trace); b-- > 0;) {
 		GM_TRY_OUT(gm_trace_read(trace, b, GM_WANT_HEAD, &block, err));
-		if (block_values(f, &block) > n_value) {
+		if (!next_use || block_values(f, &block) > n_value) {
 			uint32_t *grown = gm_realloc(next_use, block_values(f, &block), sizeof(*next_use), err);
 
 			if (!grown) {
