@@ -104,6 +104,15 @@ int gm_parse_u64(const char *text, const char *what, uint64_t min, uint64_t max,
 	return GM_OK;
 }
 
+int gm_parse_u32(const char *text, const char *what, uint32_t min, uint32_t max, uint32_t *out, struct gm_error *err)
+{
+	uint64_t number;
+
+	GM_TRY(gm_parse_u64(text, what, min, max, &number, err));
+	*out = (uint32_t)number;
+	return GM_OK;
+}
+
 /* Bytes of a unit, 0 if there is no such unit. */
 static uint64_t unit_bytes(const char *unit)
 {

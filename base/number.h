@@ -13,6 +13,7 @@ int gm_parse_double(const char *text, const char *what, double *out, struct gm_e
 
 /* A whole string as a decimal integer in [min, max]. */
 int gm_parse_u64(const char *text, const char *what, uint64_t min, uint64_t max, uint64_t *out, struct gm_error *err);
+int gm_parse_u32(const char *text, const char *what, uint32_t min, uint32_t max, uint32_t *out, struct gm_error *err);
 
 /* Bytes: "1500", or a number (with decimals) and one of B KiB MiB GiB TiB kB MB GB TB; rounded to the nearest byte.
  * has_unit (may be NULL) tells whether a unit stood there. */

@@ -197,7 +197,6 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 		{PER_LABEL, GM_EMULATE_LABELS}, {PER_TOKEN, GM_EMULATE_TOKENS}, {CONTINUATIONS, GM_EMULATE_CONTINUATIONS},
 	};
 	struct state *s = state;
-	uint64_t number;
 
 	GM_TRY(set_defaults(s, err));
 	if (gm_grid_takes(id))
@@ -222,9 +221,7 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 		s->generate = true;
 		return GM_OK;
 	case N_GENERATE:
-		GM_TRY(gm_parse_u64(value, "--n-predict", 1, INT32_MAX / 2, &number, err));
-		s->n_generate = (uint32_t)number;
-		return GM_OK;
+		return gm_parse_u32(value, "--n-predict", 1, INT32_MAX / 2, &s->n_generate, err);
 	case VERBOSE:
 		s->verbose = true;
 		return GM_OK;

@@ -1,6 +1,7 @@
 /* `record-traces`: router logits of a model that llama.cpp runs, into a `.gmt` trace. */
 #include "base/number.h"
 #include "base/options.h"
+#include "recorder/model_options.h"
 #include "recorder/record.h"
 #include "traces/commands.h"
 
@@ -22,15 +23,6 @@ enum {
 	N_GENERATE,
 	TEMPERATURE,
 	SEED,
-	CTX,
-	UBATCH,
-	THREADS,
-	NGL,
-	CPU_MOE,
-	N_CPU_MOE,
-	OVERRIDE,
-	FLASH,
-	NO_REPACK,
 	HEAD,
 	TAIL,
 	LAYERS,
@@ -52,7 +44,7 @@ struct state {
 	struct gm_record_options record;
 };
 
-static const struct gm_option options[] = {
+static const struct gm_option record_options[] = {
 	{MODEL, 'm', "model", "FILE", "the model, a GGUF (of a split one the first file)"},
 	{OUT, 'o', "out", "TRACE", "the trace to write; - for standard output"},
 	{FILE_, 'f', "file", "FILE", "a text to record, - for standard input; may be repeated"},
@@ -64,18 +56,6 @@ static const struct gm_option options[] = {
 	{N_GENERATE, 'n', "n-predict", "N", "generate: tokens after each text (default 128)"},
 	{TEMPERATURE, 0, "temperature", "T", "generate: draw from softmax(logits / T); 0: the likeliest (default)"},
 	{SEED, 0, "seed", "N", "generate: seed of the draws (default 1)"},
-	{CTX, 'c', "ctx", "N",
-	 "tokens of a sequence (default: the model's, at most 4096);\na longer text becomes several sequences"},
-	{UBATCH, 0, "ubatch", "N", "tokens of a forward pass (default 512)"},
-	{THREADS, 't', "threads", "N", "CPU threads (default: one a core)"},
-	{NGL, 0, "n-gpu-layers", "N", "layers on the GPU, also -ngl (default: all)"},
-	{CPU_MOE, 0, "cpu-moe", NULL, "keep all experts in host memory"},
-	{N_CPU_MOE, 0, "n-cpu-moe", "N", "keep those of the first N layers there"},
-	{OVERRIDE, 0, "override-tensor", "RULES", "REGEX=BUFFER,...: where tensors lie, also -ot"},
-	{FLASH, 0, "flash-attention", "auto|on|off",
-	 "auto: llama.cpp's choice on a GPU, off on the CPU, where it makes\n"
-	 "logits depend on the size of the pass"},
-	{NO_REPACK, 0, "no-repack", NULL, "plain weights on the CPU: slower, bit-equal to other backends'"},
 	{HEAD, 0, "head", "M", "ranked experts kept in exact float32 a row (default 32, or all if fewer)"},
 	{TAIL, 0, "tail", "f32|f16|none", "how the other logits are kept (default f16)"},
 	{LAYERS, 0, "layers", "LIST", "MoE layers to record, from 0: 0,4..7 (default all)"},
@@ -120,33 +100,12 @@ static void print_log(void *user, enum gm_hook_log level, const char *text)
 	fputs(text, stderr);
 }
 
-static int take_u32(const char *value, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct gm_error *err)
-{
-	uint64_t number;
-
-	GM_TRY(gm_parse_u64(value, name, min, max, &number, err));
-	*out = (uint32_t)number;
-	return 0;
-}
-
 static int take_mode(struct state *s, const char *value, struct gm_error *err)
 {
 	s->record.generate = strcmp(value, "generate") == 0;
 	if (!s->record.generate && strcmp(value, "score") != 0)
 		return gm_fail(err, GM_ERR_USAGE, "unknown mode: --mode %.40s: score or generate", value);
 	return 0;
-}
-
-static int take_flash(struct state *s, const char *value, struct gm_error *err)
-{
-	static const char *const names[] = {[GM_FLASH_AUTO] = "auto", [GM_FLASH_OFF] = "off", [GM_FLASH_ON] = "on"};
-
-	for (int i = GM_FLASH_AUTO; i <= GM_FLASH_ON; i++)
-		if (strcmp(value, names[i]) == 0) {
-			s->hook.flash = (enum gm_hook_flash)i;
-			return 0;
-		}
-	return gm_fail(err, GM_ERR_USAGE, "unknown: --flash-attention %.40s: auto, on or off", value);
 }
 
 static int take_temperature(struct state *s, const char *value, struct gm_error *err)
@@ -168,35 +127,6 @@ static void set_defaults(struct state *s)
 	s->record.seed = 1;
 }
 
-static int take_hook_option(int id, const char *value, struct gm_hook_options *hook, struct gm_error *err)
-{
-	uint32_t layers;
-
-	switch (id) {
-	case CTX:
-		return take_u32(value, "--ctx", 1, INT32_MAX / 2, &hook->n_ctx, err);
-	case UBATCH:
-		return take_u32(value, "--ubatch", 1, 16384, &hook->n_ubatch, err);
-	case THREADS:
-		return take_u32(value, "--threads", 1, 1024, &hook->n_thread, err);
-	case NGL:
-		GM_TRY(take_u32(value, "--n-gpu-layers", 0, INT32_MAX, &layers, err));
-		hook->n_gpu_layers = (int)layers;
-		return 0;
-	case CPU_MOE:
-		hook->cpu_moe = true;
-		return 0;
-	case N_CPU_MOE:
-		return take_u32(value, "--n-cpu-moe", 0, GM_MAX_LAYER, &hook->n_cpu_moe, err);
-	case OVERRIDE:
-		hook->override_tensor = value;
-		return 0;
-	default: /* NO_REPACK */
-		hook->extra_bufts = false;
-		return 0;
-	}
-}
-
 static int take_record_option(int id, const char *value, struct state *s, struct gm_error *err)
 {
 	switch (id) {
@@ -206,13 +136,13 @@ static int take_record_option(int id, const char *value, struct state *s, struct
 	case MODE:
 		return take_mode(s, value, err);
 	case N_GENERATE:
-		return take_u32(value, "--n-predict", 1, INT32_MAX / 2, &s->record.n_generate, err);
+		return gm_parse_u32(value, "--n-predict", 1, INT32_MAX / 2, &s->record.n_generate, err);
 	case TEMPERATURE:
 		return take_temperature(s, value, err);
 	case SEED:
 		return gm_parse_u64(value, "--seed", 0, UINT64_MAX, &s->record.seed, err);
 	case HEAD:
-		return take_u32(value, "--head", 1, GM_MAX_EXPERT, &s->record.n_head, err);
+		return gm_parse_u32(value, "--head", 1, GM_MAX_EXPERT, &s->record.n_head, err);
 	case TAIL:
 		return gm_parse_tail(value, &s->record.tail, err);
 	case LAYERS:
@@ -236,6 +166,8 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 	struct state *s = state;
 
 	set_defaults(s);
+	if (gm_model_takes(id))
+		return gm_model_option(&s->hook, id, value, err);
 	switch (id) {
 	case MODEL:
 		s->model = value;
@@ -250,8 +182,6 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 	case LABEL:
 		s->label = value;
 		return 0;
-	case FLASH:
-		return take_flash(s, value, err);
 	case LIST:
 		s->list = true;
 		return 0;
@@ -261,15 +191,6 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 	case QUIET:
 		s->record.quiet = true;
 		return 0;
-	case CTX:
-	case UBATCH:
-	case THREADS:
-	case NGL:
-	case CPU_MOE:
-	case N_CPU_MOE:
-	case OVERRIDE:
-	case NO_REPACK:
-		return take_hook_option(id, value, &s->hook, err);
 	default:
 		return take_record_option(id, value, s, err);
 	}
@@ -391,22 +312,9 @@ static void release(void *state)
 	gm_texts_free(&((struct state *)state)->texts);
 }
 
-/* llama.cpp's short names of more than one letter. */
-static void replace_short_names(int argc, char **argv)
-{
-	static char n_gpu_layers[] = "--n-gpu-layers", override[] = "--override-tensor";
-
-	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-		if (strcmp(argv[i], "-ngl") == 0)
-			argv[i] = n_gpu_layers;
-		else if (strcmp(argv[i], "-ot") == 0)
-			argv[i] = override;
-	}
-}
-
 int main(int argc, char **argv)
 {
-	static const struct gm_option *const tables[] = {options};
+	static const struct gm_option *const tables[] = {record_options, gm_model_options};
 	static const struct gm_command command = {
 		.usage = "-m MODEL.gguf -o TRACE.gmt [options] [-f] TEXT...",
 		.help = "Run texts through a Mixture-of-Experts model with llama.cpp, and record the router's logits of "
@@ -415,7 +323,7 @@ int main(int argc, char **argv)
 		.example = "record-traces -m Qwen3-30B-A3B-Q4_K_M.gguf --cpu-moe --prompts prompts.jsonl -o qwen3.gmt "
 			   "--verify",
 		.options = tables,
-		.n_table = 1,
+		.n_table = 2,
 		.max_operand = -1,
 		.run = run,
 		.option = take_option,
@@ -430,6 +338,6 @@ int main(int argc, char **argv)
 		.detail = gm_hook_library_version(),
 	};
 
-	replace_short_names(argc, argv);
+	gm_model_short_names(argc, argv);
 	return gm_program_main(&program, argc, argv);
 }

@@ -26,15 +26,6 @@ bool gm_model_takes(int option_id)
 	return option_id >= GM_OPTION_CTX && option_id <= GM_OPTION_NO_REPACK;
 }
 
-static int take_u32(const char *value, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct gm_error *err)
-{
-	uint64_t number;
-
-	GM_TRY(gm_parse_u64(value, name, min, max, &number, err));
-	*out = (uint32_t)number;
-	return GM_OK;
-}
-
 static int take_flash(struct gm_hook_options *options, const char *value, struct gm_error *err)
 {
 	static const char *const names[] = {[GM_FLASH_AUTO] = "auto", [GM_FLASH_OFF] = "off", [GM_FLASH_ON] = "on"};
@@ -53,20 +44,20 @@ int gm_model_option(struct gm_hook_options *options, int option_id, const char *
 
 	switch (option_id) {
 	case GM_OPTION_CTX:
-		return take_u32(value, "--ctx", 1, INT32_MAX / 2, &options->n_ctx, err);
+		return gm_parse_u32(value, "--ctx", 1, INT32_MAX / 2, &options->n_ctx, err);
 	case GM_OPTION_UBATCH:
-		return take_u32(value, "--ubatch", 1, 16384, &options->n_ubatch, err);
+		return gm_parse_u32(value, "--ubatch", 1, 16384, &options->n_ubatch, err);
 	case GM_OPTION_THREADS:
-		return take_u32(value, "--threads", 1, 1024, &options->n_thread, err);
+		return gm_parse_u32(value, "--threads", 1, 1024, &options->n_thread, err);
 	case GM_OPTION_NGL:
-		GM_TRY(take_u32(value, "--n-gpu-layers", 0, INT32_MAX, &layers, err));
+		GM_TRY(gm_parse_u32(value, "--n-gpu-layers", 0, INT32_MAX, &layers, err));
 		options->n_gpu_layers = (int)layers;
 		return GM_OK;
 	case GM_OPTION_CPU_MOE:
 		options->cpu_moe = true;
 		return GM_OK;
 	case GM_OPTION_N_CPU_MOE:
-		return take_u32(value, "--n-cpu-moe", 0, GM_MAX_LAYER, &options->n_cpu_moe, err);
+		return gm_parse_u32(value, "--n-cpu-moe", 0, GM_MAX_LAYER, &options->n_cpu_moe, err);
 	case GM_OPTION_OVERRIDE:
 		options->override_tensor = value;
 		return GM_OK;

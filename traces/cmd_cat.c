@@ -26,16 +26,13 @@ static const struct gm_option options[] = {
 static int take_option(int id, const char *value, void *state, struct gm_error *err)
 {
 	struct state *s = state;
-	uint64_t number = 0;
 
 	switch (id) {
 	case OUT:
 		s->output = value;
 		return GM_OK;
 	case HEAD:
-		GM_TRY(gm_parse_u64(value, "--head", 1, GM_MAX_EXPERT, &number, err));
-		s->copy.n_head = (uint32_t)number;
-		return GM_OK;
+		return gm_parse_u32(value, "--head", 1, GM_MAX_EXPERT, &s->copy.n_head, err);
 	case TAIL:
 		s->copy.tail_given = true;
 		return gm_parse_tail(value, &s->copy.tail, err);

@@ -52,7 +52,6 @@ static int add_value(struct values *values, const char *value, struct gm_error *
 static int take_option(int id, const char *value, void *state, struct gm_error *err)
 {
 	struct state *s = state;
-	uint64_t number = 0;
 
 	switch (id) {
 	case SEQUENCE:
@@ -68,9 +67,7 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 		s->layers = value;
 		return GM_OK;
 	case HEAD:
-		GM_TRY(gm_parse_u64(value, "--head", 1, GM_MAX_EXPERT, &number, err));
-		s->copy.n_head = (uint32_t)number;
-		return GM_OK;
+		return gm_parse_u32(value, "--head", 1, GM_MAX_EXPERT, &s->copy.n_head, err);
 	case TAIL:
 		s->copy.tail_given = true;
 		return gm_parse_tail(value, &s->copy.tail, err);

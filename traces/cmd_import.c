@@ -60,7 +60,6 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 {
 	struct state *s = state;
 	struct gm_import_options *o = &s->options;
-	uint64_t number = 0;
 
 	switch (id) {
 	case FORMAT:
@@ -76,9 +75,7 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 		o->tensors = value;
 		return GM_OK;
 	case HEAD:
-		GM_TRY(gm_parse_u64(value, "--head", 1, GM_MAX_EXPERT, &number, err));
-		o->n_head = (uint32_t)number;
-		return GM_OK;
+		return gm_parse_u32(value, "--head", 1, GM_MAX_EXPERT, &o->n_head, err);
 	case TAIL:
 		o->tail_given = true;
 		return gm_parse_tail(value, &o->tail, err);
@@ -90,9 +87,7 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 			return gm_fail(err, GM_ERR_USAGE, "unknown gating: --gating %.40s: softmax or sigmoid", value);
 		return GM_OK;
 	case TOP_K:
-		GM_TRY(gm_parse_u64(value, "--top-k", 1, GM_MAX_EXPERT, &number, err));
-		o->top_k = (uint32_t)number;
-		return GM_OK;
+		return gm_parse_u32(value, "--top-k", 1, GM_MAX_EXPERT, &o->top_k, err);
 	case EXPERT_BYTES:
 		o->expert_bytes = value;
 		return GM_OK;

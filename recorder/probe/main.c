@@ -92,22 +92,13 @@ static int take_sizes(struct gm_probe_options *probe, const char *list, struct g
 	return 0;
 }
 
-static int take_u32(const char *value, const char *name, uint64_t min, uint64_t max, uint32_t *out, struct gm_error *err)
-{
-	uint64_t number;
-
-	GM_TRY(gm_parse_u64(value, name, min, max, &number, err));
-	*out = (uint32_t)number;
-	return 0;
-}
-
 static int take_measure_option(int id, const char *value, struct state *s, struct gm_error *err)
 {
 	uint32_t device;
 
 	switch (id) {
 	case THREADS:
-		return take_u32(value, "--threads", 1, 1024, &s->probe.n_thread, err);
+		return gm_parse_u32(value, "--threads", 1, 1024, &s->probe.n_thread, err);
 	case EXPERT_BYTES:
 		return take_sizes(&s->probe, value, err);
 	case DISK_BYTES:
@@ -116,11 +107,11 @@ static int take_measure_option(int id, const char *value, struct state *s, struc
 		s->host_bytes_given = true;
 		return gm_parse_bytes(value, "--host-bytes", &s->host_bytes, NULL, err);
 	case DEVICE:
-		GM_TRY(take_u32(value, "--device", 0, 63, &device, err));
+		GM_TRY(gm_parse_u32(value, "--device", 0, 63, &device, err));
 		s->probe.device = (int)device;
 		return 0;
 	default: /* REPEAT */
-		return take_u32(value, "--repeat", 3, GM_PROBE_MAX_REPEAT, &s->probe.n_repeat, err);
+		return gm_parse_u32(value, "--repeat", 3, GM_PROBE_MAX_REPEAT, &s->probe.n_repeat, err);
 	}
 }
 
