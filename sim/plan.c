@@ -329,7 +329,7 @@ static void put_policy(FILE *out, const char *kind, const struct gm_policy_info 
 	fprintf(out, "\n%s %s", kind, gm_policy_format(info, arg, text));
 }
 
-static void put_hw(FILE *out, const struct gm_plan *plan)
+static void put_bytes(FILE *out, const struct gm_plan *plan)
 {
 	const struct gm_hw *hw = &plan->hw;
 
@@ -337,6 +337,12 @@ static void put_hw(FILE *out, const struct gm_plan *plan)
 	for (uint32_t l = 0; hw->expert_bytes && l < hw->n_layer; l++)
 		fprintf(out, " %" PRIu64, hw->expert_bytes[l]);
 	fprintf(out, "\ntimed %d", plan->config.timed);
+}
+
+static void put_hw(FILE *out, const struct gm_plan *plan)
+{
+	const struct gm_hw *hw = &plan->hw;
+
 	if (!plan->config.timed) {
 		fprintf(out, " known %d", plan->timed);
 		return;
@@ -351,8 +357,37 @@ static void put_hw(FILE *out, const struct gm_plan *plan)
 	fprintf(out, "\nhost %" PRIu64, hw->host_bytes);
 }
 
-/* The settings in a canonical text, of which the hash is taken: equal texts give equal results on a trace. */
-static int fingerprint(struct gm_plan *plan, const struct gm_settings *s, const char *preload, struct gm_error *err)
+/* Eviction has nothing to choose from where a miss rule never inserts, but for a policy that holds everything. */
+static bool never_evicts(const struct gm_core_config *core)
+{
+	return (core->miss.ops->info.flags & GM_NO_INSERT) && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
+}
+
+/* Canonical text of the settings. as_given: for the hash that users see; else policies as they take effect, and hardware times only where they
+ * can change what is replayed. */
+static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_settings *s, const char *preload,
+			 bool as_given)
+{
+	const struct gm_core_config *core = &plan->config.core;
+	const struct gm_admit *admit = as_given ? &s->admit : &core->admit;
+
+	fprintf(out, "semantics %d\nscope %d\nslots", GM_SEMANTICS_VERSION, (int)s->scope);
+	for (uint32_t l = 0; s->scope == GM_SCOPE_LAYER && l < core->n_layer; l++)
+		fprintf(out, " %u", plan->n_slot[l]);
+	fprintf(out, "\npool %" PRIu64, core->pool_bytes);
+	if (as_given || !never_evicts(core))
+		put_policy(out, "evict", &s->evict.ops->info, s->evict.arg);
+	put_policy(out, "miss", &s->miss.ops->info, s->miss.arg);
+	put_policy(out, "admit", &admit->ops->info, admit->arg);
+	fprintf(out, "\nprefill %d\nwarmup %" PRIu64 "\nreset %d\npreload %s %d\nhead_only %d", (int)s->prefill, s->warmup,
+		s->reset_per_sequence, preload, s->cpu_layers >= 0, s->head_only);
+	put_bytes(out, plan);
+	if (as_given || !gm_replay_counts_work(&plan->config))
+		put_hw(out, plan);
+}
+
+static int fingerprint(const struct gm_plan *plan, const struct gm_settings *s, const char *preload, bool as_given,
+		       char *hash, struct gm_error *err)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -360,23 +395,21 @@ static int fingerprint(struct gm_plan *plan, const struct gm_settings *s, const 
 
 	if (!out)
 		return gm_fail(err, GM_ERR_MEMORY, "out of memory: a fingerprint");
-	fprintf(out, "semantics %d\nscope %d\nslots", GM_SEMANTICS_VERSION, (int)s->scope);
-	for (uint32_t l = 0; s->scope == GM_SCOPE_LAYER && l < plan->config.core.n_layer; l++)
-		fprintf(out, " %u", plan->n_slot[l]);
-	fprintf(out, "\npool %" PRIu64, plan->config.core.pool_bytes);
-	put_policy(out, "evict", &s->evict.ops->info, s->evict.arg);
-	put_policy(out, "miss", &s->miss.ops->info, s->miss.arg);
-	put_policy(out, "admit", &s->admit.ops->info, s->admit.arg);
-	fprintf(out, "\nprefill %d\nwarmup %" PRIu64 "\nreset %d\npreload %s %d\nhead_only %d", (int)s->prefill, s->warmup,
-		s->reset_per_sequence, preload, s->cpu_layers >= 0, s->head_only);
-	put_hw(out, plan);
+	put_settings(out, plan, s, preload, as_given);
 	if (fclose(out) != 0) {
 		free(text);
 		return gm_fail(err, GM_ERR_MEMORY, "out of memory: a fingerprint");
 	}
-	gm_hash_format(gm_hash(text, size), plan->hash);
+	gm_hash_format(gm_hash(text, size), hash);
 	free(text);
 	return GM_OK;
+}
+
+/* Background admission takes what was substituted: a rule that never substitutes has none, and its layers need not wait for each other.
+ * The table begins with plain fetching. */
+static struct gm_admit effective_admit(const struct gm_settings *s)
+{
+	return (s->miss.ops->info.flags & GM_NEEDS_RANKING) ? s->admit : (struct gm_admit){.ops = gm_admit_table[0]};
 }
 
 /* trace: NULL where the rows come from a running model. */
@@ -396,7 +429,7 @@ static int make(struct gm_plan *plan, const struct gm_settings *s, const struct 
 		.expert_bytes = plan->hw.expert_bytes,
 		.evict = s->evict,
 		.miss = s->miss,
-		.admit = s->admit,
+		.admit = effective_admit(s),
 	};
 	GM_TRY(check_bytes(&plan->hw, model, trace, err));
 	plan->config.prefill = s->prefill;
@@ -407,7 +440,8 @@ static int make(struct gm_plan *plan, const struct gm_settings *s, const struct 
 		GM_TRY(resolve_needs(plan, s, trace, err));
 	GM_TRY(resolve_preload(plan, s, model, preloads, &preload_hash, err));
 	GM_TRY(gm_core_check(core, err));
-	return fingerprint(plan, s, preload_hash, err);
+	GM_TRY(fingerprint(plan, s, preload_hash, true, plan->hash, err));
+	return fingerprint(plan, s, preload_hash, false, plan->replay_hash, err);
 }
 
 int gm_plan_make(struct gm_plan *plan, const struct gm_settings *s, const struct gm_trace *trace,

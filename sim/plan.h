@@ -17,6 +17,8 @@ struct gm_plan {
 	char untimed[256];       /* why not: what the default profile or the trace lacks; "" where timed */
 	uint32_t *order;         /* private: a preload list of its own */
 	char hash[GM_HASH_TEXT]; /* of all settings and the resolved hardware that can change a result */
+	char replay_hash
+		[GM_HASH_TEXT]; /* of those that can change what is replayed: plans that differ in times alone may share one replay */
 };
 
 /* Popularity lists of preload traces, shared by the plans made with it. */

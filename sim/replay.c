@@ -83,9 +83,8 @@ static void start(struct gm_replay *r, bool again)
 
 /* Whether events of one layer can run ahead of the other layers' without changing any result. Copies beside the work, the disk tier and one
  * pool for all layers tie layers together; a fetch does not: it has arrived before its layer ends. */
-static bool layers_are_apart(const struct gm_replay *r)
+static bool layers_are_apart(const struct gm_replay_config *config)
 {
-	const struct gm_replay_config *config = r->config;
 	const struct gm_core_config *core = &config->core;
 
 	if (config->prefill == GM_PREFILL_BATCH || config->reset_per_sequence || core->scope == GM_SCOPE_GLOBAL)
@@ -95,19 +94,24 @@ static bool layers_are_apart(const struct gm_replay *r)
 	return !is_timed(config) || !(config->hw->disk || core->admit.ops->substituted);
 }
 
+bool gm_replay_counts_work(const struct gm_replay_config *config)
+{
+	return layers_are_apart(config);
+}
+
 static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_error *err)
 {
 	const struct gm_core_config *core = &r->core_config;
 	struct gm_arrivals *arrivals = &r->instant;
 
 	r->instant = gm_arrivals_instant;
-	r->by_layer = layers_are_apart(r) && !r->by_token && !r->sink->span;
+	r->by_layer = layers_are_apart(r->config) && !r->by_token && !r->sink->span;
 	GM_TRY(gm_core_check(core, err));
 	r->layer = gm_alloc(core->n_layer, sizeof(*r->layer), err);
 	r->core_memory = gm_alloc(1, gm_core_bytes(core), err);
 	if (!r->layer || !r->core_memory)
 		return GM_ERR_MEMORY;
-	if (is_timed(r->config) && layers_are_apart(r)) {
+	if (is_timed(r->config) && layers_are_apart(r->config)) {
 		r->work = gm_alloc((size_t)core->n_layer * (core->top_k + 1), (core->top_k + 1) * sizeof(*r->work), err);
 		if (!r->work)
 			return GM_ERR_MEMORY;
@@ -440,7 +444,7 @@ int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const stru
 /* --- results --- */
 
 /* Time of a layer whose events were only counted by their work. */
-static struct gm_time_split time_of_work(const struct gm_replay *r, uint32_t layer)
+static struct gm_time_split time_of_work(const struct gm_replay *r, const struct gm_hw *hw, uint32_t layer)
 {
 	const struct gm_core_config *core = &r->config->core;
 	uint32_t n = core->top_k + 1;
@@ -452,20 +456,21 @@ static struct gm_time_split time_of_work(const struct gm_replay *r, uint32_t lay
 			uint64_t n_event = layer_work(r, layer)[(size_t)ready * n + other];
 
 			if (n_event && on_cpu)
-				gm_clock_count_cpu_event(r->config->hw, layer, ready, other, n_event, &split);
+				gm_clock_count_cpu_event(hw, layer, ready, other, n_event, &split);
 			else if (n_event)
-				gm_clock_count_event(r->config->hw, layer, ready, other, n_event, &split);
+				gm_clock_count_event(hw, layer, ready, other, n_event, &split);
 		}
 	}
 	return split;
 }
 
-void gm_replay_total(struct gm_replay *r, struct gm_tally *total)
+void gm_replay_total(struct gm_replay *r, const struct gm_hw *hw, struct gm_tally *total)
 {
+	hw = hw ? hw : r->config->hw;
 	for (uint32_t l = 0; r->work && l < r->config->core.n_layer; l++)
-		r->layer[l].time_us = time_of_work(r, l);
+		r->layer[l].time_us = time_of_work(r, hw, l);
 	if (r->work)
-		r->token_us = (double)r->timed_tokens * r->config->hw->token_us;
+		r->token_us = (double)r->timed_tokens * hw->token_us;
 	*total = (struct gm_tally){.tokens = r->tokens, .timed_tokens = r->timed_tokens};
 	for (uint32_t l = 0; l < r->config->core.n_layer; l++)
 		gm_tally_add(total, &r->layer[l]);

@@ -51,8 +51,12 @@ void gm_replay_free(struct gm_replay *replay);
 int gm_replay_window(struct gm_replay *replay, struct gm_windows *windows, const struct gm_window *window,
 		     struct gm_error *err);
 
-/* Results so far; layers and sequences after the total. */
-void gm_replay_total(struct gm_replay *replay, struct gm_tally *total);
+/* Whether such a replay, with neither a token nor a span sink nor tallies by sequence, only counts its events by their work: then its counters
+ * do not depend on the hardware's times, and one replay gives the times on any hardware with the same expert bytes. */
+bool gm_replay_counts_work(const struct gm_replay_config *config);
+
+/* Results so far; layers and sequences after the total. hw: NULL for the configuration's own; another where gm_replay_counts_work. */
+void gm_replay_total(struct gm_replay *replay, const struct gm_hw *hw, struct gm_tally *total);
 const struct gm_tally *gm_replay_layers(const struct gm_replay *replay); /* [n_layer]; token time is in none */
 const struct gm_tally *gm_replay_sequences(const struct gm_replay *replay, uint32_t *n_sequence); /* if asked for */
 

@@ -33,7 +33,7 @@ static int plan_points(struct gm_sweep *sweep, const struct gm_settings *setting
 		struct gm_point *point = &sweep->point[i];
 
 		point->settings = &settings[i];
-		point->twin = i;
+		point->twin = point->leader = i;
 		point->sweep = sweep;
 		int status = gm_plan_make(&point->plan, point->settings, sweep->trace, preloads, &point->error);
 		if (status == GM_ERR_MEMORY) /* another is the point's, such as a damaged preload trace */
@@ -50,8 +50,23 @@ static int by_hash(const void *a, const void *b)
 	return order ? order : *x < *y ? -1 : *x > *y;
 }
 
-/* Points with equal fingerprints are computed once: the later ones refer to the first. */
-static int find_twins(struct gm_sweep *sweep, struct gm_error *err)
+static int by_replay_hash(const void *a, const void *b)
+{
+	const struct gm_point *const *x = a, *const *y = b;
+	int order = strcmp((*x)->plan.replay_hash, (*y)->plan.replay_hash);
+
+	return order ? order : *x < *y ? -1 : *x > *y;
+}
+
+/* Outputs that need each token's times of each point's own. */
+static bool wants_own_replays(const struct gm_sweep_options *options)
+{
+	return options->per_token || options->per_sequence || options->span;
+}
+
+/* Equal sub-results are computed once. Points with equal settings refer to the first of them; of the others, those that differ only in what
+ * does not change a replay are led by the first. */
+static int find_equals(struct gm_sweep *sweep, struct gm_error *err)
 {
 	struct gm_point **sorted = gm_alloc(sweep->n_point, sizeof(*sorted), err);
 	size_t n = 0;
@@ -65,15 +80,26 @@ static int find_twins(struct gm_sweep *sweep, struct gm_error *err)
 	for (size_t i = 1; i < n; i++)
 		if (strcmp(sorted[i]->plan.hash, sorted[i - 1]->plan.hash) == 0)
 			sorted[i]->twin = sorted[i - 1]->twin;
+	qsort(sorted, n, sizeof(struct gm_point *), by_replay_hash);
+	for (size_t i = 1; i < n && !wants_own_replays(sweep->options); i++)
+		if (gm_replay_counts_work(&sorted[i]->plan.config) &&
+		    strcmp(sorted[i]->plan.replay_hash, sorted[i - 1]->plan.replay_hash) == 0)
+			sorted[i]->leader = sorted[i - 1]->leader;
 	free(sorted);
 	return GM_OK;
 }
 
-static bool has_work(const struct gm_sweep *sweep, size_t i, enum gm_prefill prefill)
+/* Is this point replayed, for itself and perhaps for others? */
+static bool leads(const struct gm_sweep *sweep, size_t i, enum gm_prefill prefill)
 {
 	const struct gm_point *point = &sweep->point[i];
 
-	return !point->error.code && point->twin == i && point->settings->prefill == prefill;
+	return point->twin == i && point->leader == i && point->settings->prefill == prefill;
+}
+
+static bool has_work(const struct gm_sweep *sweep, size_t i, enum gm_prefill prefill)
+{
+	return !sweep->point[i].error.code && leads(sweep, i, prefill);
 }
 
 /* The points that one reading of the trace serves. */
@@ -213,23 +239,37 @@ static int copy_tallies(struct gm_tally **to, const struct gm_tally *from, uint3
 	return GM_OK;
 }
 
-/* Takes the results over and frees the replay. */
-static int finish_point(struct gm_sweep *sweep, struct gm_point *point, struct gm_error *err)
+/* A point's results from a replay, its own or its leader's. */
+static int take_results(struct gm_sweep *sweep, struct gm_point *point, struct gm_replay *replay, struct gm_error *err)
 {
-	const uint32_t n_layer = gm_trace_model(sweep->trace)->n_layer;
+	gm_replay_total(replay, &point->plan.hw, &point->total);
+	if (sweep->options->per_layer)
+		GM_TRY(copy_tallies(&point->layer, gm_replay_layers(replay), gm_trace_model(sweep->trace)->n_layer, err));
+	if (sweep->options->per_sequence) {
+		const struct gm_tally *sequences = gm_replay_sequences(replay, &point->n_sequence);
+		GM_TRY(copy_tallies(&point->sequence, sequences, point->n_sequence, err));
+	}
+	return GM_OK;
+}
+
+/* Takes the results of a replay over, for all points that it serves, and frees it. */
+static int finish_point(struct gm_sweep *sweep, size_t leader, struct gm_error *err)
+{
+	struct gm_point *point = &sweep->point[leader];
 	int status = GM_OK;
 
-	if (!point->replay)
-		return GM_OK;
-	gm_replay_total(point->replay, &point->total);
-	if (sweep->options->per_layer)
-		GM_TRY_OUT(copy_tallies(&point->layer, gm_replay_layers(point->replay), n_layer, err));
-	if (sweep->options->per_sequence) {
-		const struct gm_tally *sequences = gm_replay_sequences(point->replay, &point->n_sequence);
-		GM_TRY_OUT(copy_tallies(&point->sequence, sequences, point->n_sequence, err));
+	for (size_t i = leader; i < sweep->n_point; i++) {
+		struct gm_point *led = &sweep->point[i];
+
+		if (led->leader != leader || led->twin != i)
+			continue;
+		if (!point->replay)
+			led->error = point->error;
+		else
+			GM_TRY_OUT(take_results(sweep, led, point->replay, err));
 	}
-	if (sweep->tokens)
-		status = gm_spool_end(sweep->tokens, (uint32_t)(point - sweep->point), err);
+	if (sweep->tokens && point->replay)
+		status = gm_spool_end(sweep->tokens, (uint32_t)leader, err);
 out:
 	gm_replay_free(point->replay);
 	point->replay = NULL;
@@ -276,7 +316,8 @@ static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct g
 	if (status < 0)
 		status = reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)
-		status = finish_point(sweep, &sweep->point[i], err);
+		if (leads(sweep, i, batch->prefill))
+			status = finish_point(sweep, i, err);
 out:
 	gm_windows_free(windows);
 	return status;
@@ -327,7 +368,7 @@ int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm
 		return GM_ERR_MEMORY;
 	sweep->n_point = n_point;
 	GM_TRY(plan_points(sweep, settings, preloads, err));
-	GM_TRY(find_twins(sweep, err));
+	GM_TRY(find_equals(sweep, err));
 	GM_TRY(check_passes(sweep, err));
 	if (options->per_token && !(sweep->tokens = gm_spool_new((uint32_t)n_point, sizeof(struct gm_token_record), err)))
 		return err->code;

@@ -26,6 +26,7 @@ struct gm_point {
 	struct gm_plan plan;
 	struct gm_error error; /* why this point is impossible on this trace */
 	size_t twin;           /* the first point with equal settings; results are there */
+	size_t leader;         /* whose replay serves this point too, up to the times: itself, or one before it */
 	struct gm_tally total;
 	struct gm_tally *layer;    /* [n_layer] where asked for */
 	struct gm_tally *sequence; /* [n_sequence] where asked for */

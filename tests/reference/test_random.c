@@ -68,7 +68,7 @@ static void collect(struct gm_replay *replay, const struct random_case *c, struc
 	size_t n_layer = c->trace.n_layer;
 	const struct gm_tally *sequences;
 
-	gm_replay_total(replay, &out->total);
+	gm_replay_total(replay, NULL, &out->total);
 	out->layer = malloc(n_layer * sizeof(*out->layer));
 	assert_non_null(out->layer);
 	memcpy(out->layer, gm_replay_layers(replay), n_layer * sizeof(*out->layer));

@@ -72,7 +72,7 @@ static void check_size(const struct fixture *f, uint32_t n_slot, uint64_t warmup
 	assert_true(windows && replay);
 	while (gm_windows_next(windows, &window, &err) > 0)
 		assert_int_equal(gm_replay_window(replay, windows, window, &err), 0);
-	gm_replay_total(replay, &total);
+	gm_replay_total(replay, NULL, &total);
 	for (uint32_t l = 0; l < f->model->n_layer; l++) {
 		assert_int_equal(gm_curve_accesses(f->curve, l), gm_replay_layers(replay)[l].count.accesses);
 		assert_int_equal(gm_curve_hits(f->curve, l, n_slot), gm_replay_layers(replay)[l].count.hits);

@@ -272,12 +272,69 @@ static void equal_points_are_computed_once(void **state)
 	close_bench(&b);
 }
 
+/* --- points that differ only in what changes no replay share one --- */
+
+static void take_shared_grid(struct bench *b)
+{
+	take(b, GM_OPTION_CACHE, "10%,25%");
+	take(b, GM_OPTION_EVICT, "lru,lfu");
+	take(b, GM_OPTION_MISS, "fetch,drop:0.15,cpu,threshold:0.15");
+	take(b, GM_OPTION_ADMIT, "fetch,background:0.5");
+	take(b, GM_OPTION_HW, "rtx3090-pcie4,rtx4090-pcie4,instant");
+	take(b, GM_OPTION_WARMUP, "50");
+	b->options.per_layer = true;
+}
+
+static char *json_of(const struct gm_sweep *sweep, size_t i)
+{
+	struct gm_result result;
+	struct gm_json *json;
+	char *text;
+
+	gm_sweep_result(sweep, i, &result);
+	json = gm_result_json(&result, false);
+	text = gm_json_print(json, false);
+	gm_json_free(json);
+	return text;
+}
+
+static void shared_replays_change_nothing(void **state)
+{
+	size_t n_replay = 0, n_layer;
+	struct bench shared, apart;
+
+	(void)state;
+	open_bench(&shared);
+	take_shared_grid(&shared);
+	run_bench(&shared);
+	open_bench(&apart);
+	take_shared_grid(&apart);
+	apart.options.per_sequence = true; /* every point for itself */
+	run_bench(&apart);
+	n_layer = gm_trace_model(shared.trace)->n_layer;
+	assert_int_equal(shared.n, 96);
+	for (size_t i = 0; i < shared.n; i++) {
+		const struct gm_point *a = gm_sweep_point(&shared.sweep, i), *b = gm_sweep_point(&apart.sweep, i);
+		char *x = json_of(&shared.sweep, i), *y = json_of(&apart.sweep, i);
+
+		assert_string_equal(x, y);
+		assert_memory_equal(a->layer, b->layer, n_layer * sizeof(*a->layer));
+		free(x);
+		free(y);
+		n_replay += shared.sweep.point[i].leader == i;
+	}
+	/* times or none: fetch and drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2 and in the background for each hardware */
+	assert_int_equal(n_replay, 2 * (4 + 4 + 2 + 4) + 3 * 4);
+	close_bench(&shared);
+	close_bench(&apart);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tinymoe_is_as_expected),         cmocka_unit_test(memory_changes_nothing),
 		cmocka_unit_test(order_changes_nothing),          cmocka_unit_test(parts_add_up),
-		cmocka_unit_test(equal_points_are_computed_once),
+		cmocka_unit_test(equal_points_are_computed_once), cmocka_unit_test(shared_replays_change_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
