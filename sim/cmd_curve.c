@@ -66,6 +66,7 @@ static int read_trace(struct gm_curve *curve, struct gm_trace *trace, bool quiet
 		gm_progress_update(&progress, window->first_token + window->n_token);
 	}
 	gm_progress_end(&progress);
+	gm_curve_finish(curve);
 	gm_windows_free(windows);
 	return status;
 }

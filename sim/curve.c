@@ -1,21 +1,31 @@
 #include "sim/curve.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "sim/stack.h"
 
-#define CHUNK 32u /* experts compared at a time */
+#include <stdlib.h>
 
 struct gm_curve {
 	const struct gm_model *model;
 	uint64_t warmup;
 	bool reset_per_sequence;
 	uint32_t last_sequence; /* UINT32_MAX: none yet */
-	uint32_t stride;        /* of a stack: n_expert in whole chunks, and one chunk */
-	uint16_t *stack;        /* [n_layer][stride] experts by last request, newest first */
-	uint32_t *depth;        /* [n_layer] how many are in the stack */
-	uint32_t *place;        /* [top_k] room for one row */
-	uint64_t *at;           /* [n_layer][n_expert + 1] requests found at each place of the stack; the last: not in it */
+	size_t stack_bytes;
+	char *stacks;    /* [n_layer] of stack_bytes */
+	uint32_t *place; /* [top_k] room for one row */
+	uint64_t *
+		hits; /* [n_layer][n_expert + 2] requests found at each place of the stack; the last but one: never requested before. Once
+			  * finished: hits with so many slots, and accesses */
 };
+
+static struct gm_stack *stack_of(const struct gm_curve *c, uint32_t layer)
+{
+	return (struct gm_stack *)(void *)(c->stacks + layer * c->stack_bytes);
+}
+
+static uint64_t *hits_of(const struct gm_curve *c, uint32_t layer)
+{
+	return c->hits + (size_t)layer * (c->model->n_expert + 2);
+}
 
 struct gm_curve *gm_curve_new(const struct gm_model *model, uint64_t warmup, bool reset_per_sequence, struct gm_error *err)
 {
@@ -27,15 +37,16 @@ struct gm_curve *gm_curve_new(const struct gm_model *model, uint64_t warmup, boo
 	c->warmup = warmup;
 	c->reset_per_sequence = reset_per_sequence;
 	c->last_sequence = UINT32_MAX;
-	c->stride = (model->n_expert / CHUNK + 2) * CHUNK;
-	c->stack = gm_alloc((size_t)model->n_layer * c->stride, sizeof(*c->stack), err);
-	c->depth = gm_alloc(model->n_layer, sizeof(*c->depth), err);
-	c->at = gm_alloc((size_t)model->n_layer * (model->n_expert + 1), sizeof(*c->at), err);
+	c->stack_bytes = gm_stack_bytes(model->n_expert, model->top_k);
+	c->stacks = gm_alloc(model->n_layer, c->stack_bytes, err);
+	c->hits = gm_alloc((size_t)model->n_layer * (model->n_expert + 2), sizeof(*c->hits), err);
 	c->place = gm_alloc(model->top_k, sizeof(*c->place), err);
-	if (!c->stack || !c->depth || !c->place || !c->at) {
+	if (!c->stacks || !c->place || !c->hits) {
 		gm_curve_free(c);
 		return NULL;
 	}
+	for (uint32_t layer = 0; layer < model->n_layer; layer++)
+		gm_stack_init(c->stacks + layer * c->stack_bytes, model->n_expert, model->top_k);
 	return c;
 }
 
@@ -43,67 +54,28 @@ void gm_curve_free(struct gm_curve *c)
 {
 	if (!c)
 		return;
-	free(c->stack);
-	free(c->depth);
+	free(c->stacks);
 	free(c->place);
-	free(c->at);
+	free(c->hits);
 	free(c);
 }
 
-/* Place of an expert in a stack; depth if it is not there. Whole chunks are compared at once, so that the compiler can
- * use vectors; what lies behind depth is looked at, but does not count. */
-static uint32_t find(const uint16_t *stack, uint32_t depth, uint16_t expert)
+/* The rows of tokens begin ... end - 1 in one layer. */
+static void request_rows(struct gm_curve *c, const struct gm_window *w, uint32_t layer, uint32_t begin, uint32_t end)
 {
-	for (uint32_t i = 0; i < depth; i += CHUNK) {
-		uint16_t found = 0;
+	struct gm_stack *stack = stack_of(c, layer);
+	uint64_t *found = hits_of(c, layer);
+	uint32_t top_k = c->model->top_k;
 
-		for (uint32_t j = 0; j < CHUNK; j++)
-			found |= (uint16_t)(stack[i + j] == expert);
-		for (uint32_t j = 0; found && j < CHUNK && i + j < depth; j++)
-			if (stack[i + j] == expert)
-				return i + j;
-	}
-	return depth;
-}
+	for (uint32_t i = begin; i < end; i++) {
+		size_t row = (size_t)layer * w->stride + i;
 
-/* Moves a row's requests to the top of the stack. place [n_found]: where they stood, ascending; n_new: how many stood nowhere. An expert
- * goes down by as many places as there were requests from below it. */
-static void move_to_top(uint16_t *stack, uint32_t *depth, const uint16_t *pick, uint32_t top_k, const uint32_t *place,
-			uint32_t n_found, uint32_t n_new)
-{
-	uint32_t end = *depth;
-
-	for (uint32_t f = n_found + 1; f-- > 0;) {
-		uint32_t begin = f ? place[f - 1] + 1 : 0, down = n_found - f + n_new;
-
-		if (down)
-			memmove(stack + begin + down, stack + begin, (end - begin) * sizeof(*stack));
-		end = f ? place[f - 1] : 0;
-	}
-	for (uint32_t i = 0; i < top_k; i++)
-		stack[i] = pick[top_k - 1 - i];
-	*depth += n_new;
-}
-
-static void request_row(struct gm_curve *c, uint32_t layer, const uint16_t *pick, bool counted)
-{
-	uint16_t *stack = c->stack + (size_t)layer * c->stride;
-	uint64_t *at = c->at + (size_t)layer * (c->model->n_expert + 1);
-	uint32_t depth = c->depth[layer], top_k = c->model->top_k, n_found = 0;
-	uint32_t *place = c->place;
-
-	for (uint32_t i = 0; i < top_k; i++) {
-		uint32_t found = find(stack, depth, pick[i]), f = n_found;
-
-		at[found == depth ? c->model->n_expert : found] += counted;
-		if (found == depth)
+		if (!w->present[row])
 			continue;
-		for (; f > 0 && place[f - 1] > found; f--)
-			place[f] = place[f - 1];
-		place[f] = found;
-		n_found++;
+		gm_stack_request(stack, w->ranked + row * w->n_ranked, c->place);
+		for (uint32_t r = 0; r < top_k && w->first_token + i >= c->warmup; r++)
+			found[c->place[r]]++;
 	}
-	move_to_top(stack, &c->depth[layer], pick, top_k, place, n_found, top_k - n_found);
 }
 
 void gm_curve_window(struct gm_curve *c, const struct gm_window *w)
@@ -115,35 +87,37 @@ void gm_curve_window(struct gm_curve *c, const struct gm_window *w)
 		uint32_t end = begin + 1;
 
 		if (c->reset_per_sequence && c->last_sequence != w->sequence[begin])
-			memset(c->depth, 0, c->model->n_layer * sizeof(*c->depth));
+			for (uint32_t layer = 0; layer < c->model->n_layer; layer++)
+				gm_stack_clear(stack_of(c, layer));
 		c->last_sequence = w->sequence[begin];
 		while (end < w->n_token && (!c->reset_per_sequence || w->sequence[end] == c->last_sequence))
 			end++;
-		for (uint32_t layer = 0; layer < c->model->n_layer; layer++) {
-			for (uint32_t i = begin; i < end; i++) {
-				size_t row = (size_t)layer * w->stride + i;
-
-				if (w->present[row])
-					request_row(c, layer, w->ranked + row * w->n_ranked,
-						    w->first_token + i >= c->warmup);
-			}
-		}
+		for (uint32_t layer = 0; layer < c->model->n_layer; layer++)
+			request_rows(c, w, layer, begin, end);
 		begin = end;
+	}
+}
+
+void gm_curve_finish(struct gm_curve *c)
+{
+	for (uint32_t layer = 0; layer < c->model->n_layer; layer++) {
+		uint64_t *hits = hits_of(c, layer), before = 0;
+
+		for (uint32_t n_slot = 0; n_slot < c->model->n_expert + 2; n_slot++) {
+			uint64_t at = hits[n_slot];
+
+			hits[n_slot] = before;
+			before += at;
+		}
 	}
 }
 
 uint64_t gm_curve_accesses(const struct gm_curve *c, uint32_t layer)
 {
-	return gm_curve_hits(c, layer, c->model->n_expert) +
-	       c->at[(size_t)layer * (c->model->n_expert + 1) + c->model->n_expert];
+	return hits_of(c, layer)[c->model->n_expert + 1];
 }
 
 uint64_t gm_curve_hits(const struct gm_curve *c, uint32_t layer, uint32_t n_slot)
 {
-	const uint64_t *at = c->at + (size_t)layer * (c->model->n_expert + 1);
-	uint64_t hits = 0;
-
-	for (uint32_t place = 0; place < n_slot && place < c->model->n_expert; place++)
-		hits += at[place];
-	return hits;
+	return hits_of(c, layer)[n_slot];
 }

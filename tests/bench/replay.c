@@ -7,6 +7,7 @@
  * callgrind, and prints the table.
  */
 #include "policies/table.h"
+#include "sim/curve.h"
 #include "sim/plan.h"
 
 #include <stdio.h>
@@ -179,6 +180,42 @@ static void bench(struct gm_trace *trace, const struct scenario *s, int rounds)
 	gm_scratch_free(run.scratch);
 }
 
+/* LRU hit rates of all cache sizes: a lookup is one pick, for all sizes together. */
+static void bench_curve(struct gm_trace *trace, const char *name, int rounds)
+{
+	const struct gm_model *model = gm_trace_model(trace);
+	uint64_t lookups = gm_trace_n_token(trace) * model->n_layer * model->top_k;
+	struct gm_error err = {0};
+	double best = 0;
+
+	for (int i = 0; i < rounds; i++) {
+		struct gm_windows *windows = gm_windows_new(trace, GM_PREFILL_TOKEN, 0, &err);
+		struct gm_curve *curve = gm_curve_new(model, 0, false, &err);
+		const struct gm_window *window;
+		double spent = 0;
+		int status;
+
+		if (!windows || !curve)
+			die(&err);
+		CALLGRIND_ZERO_STATS;
+		while ((status = gm_windows_next(windows, &window, &err)) > 0) {
+			double before = cpu_s();
+
+			CALLGRIND_TOGGLE_COLLECT;
+			gm_curve_window(curve, window);
+			CALLGRIND_TOGGLE_COLLECT;
+			spent += cpu_s() - before;
+		}
+		if (status < 0)
+			die(&err);
+		gm_curve_free(curve);
+		gm_windows_free(windows);
+		best = i == 0 || spent < best ? spent : best;
+	}
+	CALLGRIND_DUMP_STATS_AT(name);
+	printf("%s\t%llu\tlookup\t%.4f\n", name, (unsigned long long)lookups, best * 1e9 / (double)lookups);
+}
+
 static void bench_decode(struct gm_trace *trace, const char *name, unsigned want, int rounds)
 {
 	struct gm_block block = {0};
@@ -227,6 +264,8 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < N_SCENARIO; i++)
 		if (!only || strstr(scenarios[i].name, only))
 			bench(trace, &scenarios[i], rounds);
+	if (!only || strcmp(only, "curve, all lru sizes") == 0)
+		bench_curve(trace, "curve, all lru sizes", rounds);
 	if (!only || strcmp(only, "decode of the head") == 0)
 		bench_decode(trace, "decode of the head", GM_WANT_HEAD, rounds);
 	if (gm_trace_tail(trace) != GM_TAIL_NONE && (!only || strcmp(only, "decode of head and tail") == 0))

@@ -35,6 +35,7 @@ static void start(struct fixture *f, const char *path, uint64_t warmup, bool res
 	assert_true(f->scratch && f->curve && windows);
 	while (gm_windows_next(windows, &window, &err) > 0)
 		gm_curve_window(f->curve, window);
+	gm_curve_finish(f->curve);
 	gm_windows_free(windows);
 }
 
