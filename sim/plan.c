@@ -2,6 +2,7 @@
 
 #include "base/number.h"
 #include "base/version.h"
+#include "sim/lru.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -363,16 +364,17 @@ static bool never_evicts(const struct gm_core_config *core)
 	return (core->miss.ops->info.flags & GM_NO_INSERT) && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
 }
 
-/* Canonical text of the settings. as_given: for the hash that users see; else policies as they take effect, and hardware times only where they
- * can change what is replayed. */
+/* Canonical text of the settings. as_given: for the hash that users see; else policies as they take effect, hardware times only where they
+ * can change what is replayed, and no sizes where all are replayed in one. */
 static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_settings *s, const char *preload,
 			 bool as_given)
 {
 	const struct gm_core_config *core = &plan->config.core;
 	const struct gm_admit *admit = as_given ? &s->admit : &core->admit;
+	bool sizes = s->scope == GM_SCOPE_LAYER && (as_given || !gm_lru_serves(&plan->config));
 
 	fprintf(out, "semantics %d\nscope %d\nslots", GM_SEMANTICS_VERSION, (int)s->scope);
-	for (uint32_t l = 0; s->scope == GM_SCOPE_LAYER && l < core->n_layer; l++)
+	for (uint32_t l = 0; sizes && l < core->n_layer; l++)
 		fprintf(out, " %u", plan->n_slot[l]);
 	fprintf(out, "\npool %" PRIu64, core->pool_bytes);
 	if (as_given || !never_evicts(core))

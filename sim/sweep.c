@@ -130,11 +130,48 @@ static size_t idle_bytes(const struct gm_sweep *sweep)
 	return sweep->n_point * (sizeof(struct gm_point) + gm_trace_model(sweep->trace)->n_layer * per_layer);
 }
 
+/* Is point i served by a leader's replay? */
+static bool is_led_by(const struct gm_sweep *sweep, size_t i, size_t leader)
+{
+	const struct gm_point *point = &sweep->point[i];
+
+	return point->twin == i && point->leader == leader;
+}
+
+static uint32_t slots_of(const struct gm_point *point)
+{
+	return point->plan.config.core.n_slot[0];
+}
+
+static int ascending(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The distinct sizes of the points that a point leads, ascending, in n_slot [n_point]; how many. */
+static uint32_t led_sizes(const struct gm_sweep *sweep, size_t leader, uint32_t *n_slot)
+{
+	uint32_t n = 0, n_distinct = 0;
+
+	for (size_t i = leader; i < sweep->n_point; i++)
+		if (is_led_by(sweep, i, leader))
+			n_slot[n++] = slots_of(&sweep->point[i]);
+	qsort(n_slot, n, sizeof(*n_slot), ascending);
+	for (uint32_t i = 0; i < n; i++)
+		if (i == 0 || n_slot[i] != n_slot[n_distinct - 1])
+			n_slot[n_distinct++] = n_slot[i];
+	return n_distinct;
+}
+
 /* What a running point holds besides. */
 static size_t point_bytes(const struct gm_sweep *sweep, const struct gm_point *point)
 {
 	size_t bytes = gm_replay_bytes(&point->plan.config);
 
+	if (gm_lru_serves(&point->plan.config))
+		return gm_lru_bytes(&point->plan.config, (uint32_t)sweep->n_point);
 	if (sweep->options->per_sequence)
 		bytes += gm_trace_n_sequence(sweep->trace) * sizeof(struct gm_tally);
 	if (sweep->options->per_token)
@@ -210,6 +247,14 @@ static void keep_token(void *user, uint64_t token, uint32_t sequence, const stru
 	gm_spool_put(point->sweep->tokens, (uint32_t)(point - point->sweep->point), &record);
 }
 
+static void stop_point(struct gm_point *point)
+{
+	gm_replay_free(point->replay);
+	gm_lru_free(point->lru);
+	point->replay = NULL;
+	point->lru = NULL;
+}
+
 static int start_point(struct gm_sweep *sweep, struct gm_point *point, struct gm_windows *windows,
 		       struct gm_scratch *scratch, struct gm_error *err)
 {
@@ -230,12 +275,47 @@ static int start_point(struct gm_sweep *sweep, struct gm_point *point, struct gm
 	return gm_fail(err, point->error.code, "%s", point->error.text);
 }
 
+/* A point that leads others of other sizes: all of them in one replay. The rest: each its own. */
+static int start_leader(struct gm_sweep *sweep, size_t leader, struct gm_windows *windows, struct gm_scratch *scratch,
+			struct gm_error *err)
+{
+	struct gm_point *point = &sweep->point[leader];
+	uint32_t *n_slot, n;
+
+	if (!gm_lru_serves(&point->plan.config) || wants_own_replays(sweep->options))
+		return start_point(sweep, point, windows, scratch, err);
+	if (!(n_slot = gm_alloc(sweep->n_point, sizeof(*n_slot), err)))
+		return GM_ERR_MEMORY;
+	n = led_sizes(sweep, leader, n_slot);
+	if (n > 1)
+		point->lru = gm_lru_new(&point->plan.config, n_slot, n, err);
+	free(n_slot);
+	if (n > 1)
+		return point->lru ? GM_OK : GM_ERR_MEMORY;
+	return start_point(sweep, point, windows, scratch, err);
+}
+
 static int copy_tallies(struct gm_tally **to, const struct gm_tally *from, uint32_t n, struct gm_error *err)
 {
 	if (!(*to = gm_alloc(n, sizeof(**to), err)))
 		return GM_ERR_MEMORY;
 	if (n)
 		memcpy(*to, from, n * sizeof(**to));
+	return GM_OK;
+}
+
+/* A point's results from a pass over all sizes. */
+static int take_lru_results(struct gm_sweep *sweep, struct gm_point *point, const struct gm_lru *lru, struct gm_error *err)
+{
+	const struct gm_replay_config *config = &point->plan.config;
+
+	if (!(point->layer = gm_alloc(config->core.n_layer, sizeof(*point->layer), err)))
+		return GM_ERR_MEMORY;
+	gm_lru_total(lru, slots_of(point), config->timed ? &point->plan.hw : NULL, &point->total, point->layer);
+	if (!sweep->options->per_layer) {
+		free(point->layer);
+		point->layer = NULL;
+	}
 	return GM_OK;
 }
 
@@ -253,7 +333,7 @@ static int take_results(struct gm_sweep *sweep, struct gm_point *point, struct g
 }
 
 /* Takes the results of a replay over, for all points that it serves, and frees it. */
-static int finish_point(struct gm_sweep *sweep, size_t leader, struct gm_error *err)
+static int finish_leader(struct gm_sweep *sweep, size_t leader, struct gm_error *err)
 {
 	struct gm_point *point = &sweep->point[leader];
 	int status = GM_OK;
@@ -261,18 +341,19 @@ static int finish_point(struct gm_sweep *sweep, size_t leader, struct gm_error *
 	for (size_t i = leader; i < sweep->n_point; i++) {
 		struct gm_point *led = &sweep->point[i];
 
-		if (led->leader != leader || led->twin != i)
+		if (!is_led_by(sweep, i, leader))
 			continue;
-		if (!point->replay)
-			led->error = point->error;
-		else
+		if (point->lru)
+			GM_TRY_OUT(take_lru_results(sweep, led, point->lru, err));
+		else if (point->replay)
 			GM_TRY_OUT(take_results(sweep, led, point->replay, err));
+		else
+			led->error = point->error;
 	}
 	if (sweep->tokens && point->replay)
 		status = gm_spool_end(sweep->tokens, (uint32_t)leader, err);
 out:
-	gm_replay_free(point->replay);
-	point->replay = NULL;
+	stop_point(point);
 	return status;
 }
 
@@ -282,13 +363,16 @@ static int replay_window(struct gm_sweep *sweep, const struct batch *batch, stru
 {
 	for (size_t i = batch->begin; i < batch->end; i++) {
 		struct gm_point *point = &sweep->point[i];
+		int status = GM_OK;
 
-		if (!point->replay)
+		if (point->lru)
+			gm_lru_window(point->lru, window);
+		else if (point->replay)
+			status = gm_replay_window(point->replay, windows, window, &point->error);
+		else
 			continue;
-		int status = gm_replay_window(point->replay, windows, window, &point->error);
 		if (status < 0) {
-			gm_replay_free(point->replay);
-			point->replay = NULL;
+			stop_point(point);
 			if (!is_impossible(status))
 				return reading_failed(sweep, &point->error, err);
 		}
@@ -310,14 +394,14 @@ static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct g
 		return reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; i < batch->end; i++)
 		if (has_work(sweep, i, batch->prefill))
-			GM_TRY_OUT(start_point(sweep, &sweep->point[i], windows, scratch, err));
+			GM_TRY_OUT(start_leader(sweep, i, windows, scratch, err));
 	while ((status = gm_windows_next(windows, &window, &why)) > 0)
 		GM_TRY_OUT(replay_window(sweep, batch, windows, window, progress, done, err));
 	if (status < 0)
 		status = reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)
 		if (leads(sweep, i, batch->prefill))
-			status = finish_point(sweep, i, err);
+			status = finish_leader(sweep, i, err);
 out:
 	gm_windows_free(windows);
 	return status;
@@ -354,8 +438,7 @@ static void spread_damage(struct gm_sweep *sweep)
 	for (size_t i = 0; i < sweep->n_point; i++) {
 		struct gm_point *point = &sweep->point[i];
 
-		gm_replay_free(point->replay);
-		point->replay = NULL;
+		stop_point(point);
 		gm_fail(&point->error, sweep->damage.code, "%s", sweep->damage.text);
 	}
 }
@@ -387,7 +470,7 @@ void gm_sweep_free(struct gm_sweep *sweep)
 	for (size_t i = 0; sweep->point && i < sweep->n_point; i++) {
 		struct gm_point *point = &sweep->point[i];
 
-		gm_replay_free(point->replay);
+		stop_point(point);
 		gm_plan_free(&point->plan);
 		free(point->layer);
 		free(point->sequence);

@@ -2,6 +2,7 @@
 #ifndef GM_SIM_SWEEP_H
 #define GM_SIM_SWEEP_H
 
+#include "sim/lru.h"
 #include "sim/result.h"
 #include "sim/spool.h"
 
@@ -34,6 +35,7 @@ struct gm_point {
 	/* while it runs */
 	struct gm_replay_sink sink;
 	struct gm_replay *replay;
+	struct gm_lru *lru; /* instead of a replay, where it leads points of several sizes */
 	struct gm_sweep *sweep;
 };
 

@@ -1,6 +1,8 @@
-/* sim/curve.h against the simulator: the same hits for every cache size, on random traces and on the embedded one. */
+/* sim/curve.h and sim/lru.h against the simulator: the same hits for every cache size, and the same counters for several sizes at once, on random
+ * traces and on the embedded one. */
 #include "policies/table.h"
 #include "sim/curve.h"
+#include "sim/lru.h"
 #include "sim/replay.h"
 #include "tests/support/random_case.h"
 
@@ -17,13 +19,63 @@ struct fixture {
 	const struct gm_model *model;
 	struct gm_scratch *scratch;
 	struct gm_curve *curve;
+	struct gm_lru *lru; /* all sizes */
+	struct gm_replay_config lru_config;
+	uint32_t *n_slot; /* [n_layer] of lru_config */
 };
+
+static void set_config(struct gm_replay_config *config, const struct fixture *f, uint32_t *n_slot, uint64_t warmup,
+		       bool reset)
+{
+	struct gm_error err = {0};
+
+	*config = (struct gm_replay_config){
+		.core = {.n_layer = f->model->n_layer,
+			 .n_expert = f->model->n_expert,
+			 .top_k = f->model->top_k,
+			 .expert_bytes = f->model->expert_bytes,
+			 .n_slot = n_slot},
+		.warmup = warmup,
+		.reset_per_sequence = reset,
+	};
+	assert_int_equal(gm_evict_parse("lru", &config->core.evict, &err), 0);
+	assert_int_equal(gm_miss_parse("fetch", &config->core.miss, &err), 0);
+	assert_int_equal(gm_admit_parse("fetch", &config->core.admit, &err), 0);
+}
+
+static uint32_t *slots(const struct fixture *f, uint32_t n_slot)
+{
+	uint32_t *list = calloc(f->model->n_layer, sizeof(*list));
+
+	assert_non_null(list);
+	for (uint32_t l = 0; l < f->model->n_layer; l++)
+		list[l] = n_slot;
+	return list;
+}
+
+/* All sizes from top_k on in one replay; never with resets. */
+static void start_lru(struct fixture *f, uint64_t warmup)
+{
+	uint32_t n = f->model->n_expert - f->model->top_k + 1, *sizes = calloc(n, sizeof(*sizes));
+	struct gm_error err = {0};
+
+	assert_non_null(sizes);
+	for (uint32_t i = 0; i < n; i++)
+		sizes[i] = f->model->top_k + i;
+	f->n_slot = slots(f, f->model->top_k);
+	set_config(&f->lru_config, f, f->n_slot, warmup, false);
+	assert_true(gm_lru_serves(&f->lru_config));
+	f->lru = gm_lru_new(&f->lru_config, sizes, n, &err);
+	assert_non_null(f->lru);
+	free(sizes);
+}
 
 static void start(struct fixture *f, const char *path, uint64_t warmup, bool reset)
 {
 	struct gm_error err = {0};
 	const struct gm_window *window;
 
+	*f = (struct fixture){0};
 	f->trace = gm_trace_open(path, &err);
 	if (!f->trace)
 		fail_msg("%s", err.text);
@@ -33,8 +85,13 @@ static void start(struct fixture *f, const char *path, uint64_t warmup, bool res
 	struct gm_windows *windows = gm_windows_new(f->trace, GM_PREFILL_TOKEN, 0, &err);
 
 	assert_true(f->scratch && f->curve && windows);
-	while (gm_windows_next(windows, &window, &err) > 0)
+	if (!reset)
+		start_lru(f, warmup);
+	while (gm_windows_next(windows, &window, &err) > 0) {
 		gm_curve_window(f->curve, window);
+		if (f->lru)
+			gm_lru_window(f->lru, window);
+	}
 	gm_curve_finish(f->curve);
 	gm_windows_free(windows);
 }
@@ -42,31 +99,32 @@ static void start(struct fixture *f, const char *path, uint64_t warmup, bool res
 static void stop(struct fixture *f)
 {
 	gm_curve_free(f->curve);
+	gm_lru_free(f->lru);
+	free(f->n_slot);
 	gm_scratch_free(f->scratch);
 	gm_trace_close(f->trace);
+}
+
+static void check_lru(const struct fixture *f, uint32_t n_slot, const struct gm_tally *total, const struct gm_tally *layer)
+{
+	struct gm_tally *lru_layer = calloc(f->model->n_layer, sizeof(*lru_layer)), lru_total;
+
+	assert_non_null(lru_layer);
+	gm_lru_total(f->lru, n_slot, NULL, &lru_total, lru_layer);
+	assert_memory_equal(&lru_total, total, sizeof(*total));
+	assert_memory_equal(lru_layer, layer, f->model->n_layer * sizeof(*layer));
+	free(lru_layer);
 }
 
 static void check_size(const struct fixture *f, uint32_t n_slot, uint64_t warmup, bool reset)
 {
 	struct gm_error err = {0};
-	uint32_t *slots = calloc(f->model->n_layer, sizeof(*slots));
-	struct gm_replay_config config = {
-		.core = {.n_layer = f->model->n_layer,
-			 .n_expert = f->model->n_expert,
-			 .top_k = f->model->top_k,
-			 .n_slot = slots},
-		.warmup = warmup,
-		.reset_per_sequence = reset,
-	};
+	uint32_t *n_slots = slots(f, n_slot);
+	struct gm_replay_config config;
 	const struct gm_window *window;
 	struct gm_tally total;
 
-	assert_non_null(slots);
-	for (uint32_t l = 0; l < f->model->n_layer; l++)
-		slots[l] = n_slot;
-	assert_int_equal(gm_evict_parse("lru", &config.core.evict, &err), 0);
-	assert_int_equal(gm_miss_parse("fetch", &config.core.miss, &err), 0);
-	assert_int_equal(gm_admit_parse("fetch", &config.core.admit, &err), 0);
+	set_config(&config, f, n_slots, warmup, reset);
 	struct gm_windows *windows = gm_windows_new(f->trace, GM_PREFILL_TOKEN, 0, &err);
 	struct gm_replay *replay = gm_replay_new(&config, NULL, f->scratch, &err);
 
@@ -78,9 +136,11 @@ static void check_size(const struct fixture *f, uint32_t n_slot, uint64_t warmup
 		assert_int_equal(gm_curve_accesses(f->curve, l), gm_replay_layers(replay)[l].count.accesses);
 		assert_int_equal(gm_curve_hits(f->curve, l, n_slot), gm_replay_layers(replay)[l].count.hits);
 	}
+	if (f->lru)
+		check_lru(f, n_slot, &total, gm_replay_layers(replay));
 	gm_replay_free(replay);
 	gm_windows_free(windows);
-	free(slots);
+	free(n_slots);
 }
 
 static void test_random_traces(void **state)

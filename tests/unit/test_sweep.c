@@ -323,8 +323,9 @@ static void shared_replays_change_nothing(void **state)
 		free(y);
 		n_replay += shared.sweep.point[i].leader == i;
 	}
-	/* times or none: fetch and drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2 and in the background for each hardware */
-	assert_int_equal(n_replay, 2 * (4 + 4 + 2 + 4) + 3 * 4);
+	/* with times and without: fetch lru in one and 2 sizes of lfu, drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2; and threshold in
+	 * the background for each hardware */
+	assert_int_equal(n_replay, 2 * (3 + 4 + 2 + 4) + 3 * 4);
 	close_bench(&shared);
 	close_bench(&apart);
 }
