@@ -167,8 +167,7 @@ void gm_replay_free(struct gm_replay *r)
 
 /* --- one event --- */
 
-static int beyond(void *user, uint32_t row, const uint16_t **expert, const double **score, uint32_t *n,
-		  struct gm_error *err)
+static int beyond(void *user, uint32_t row, const uint16_t **expert, uint32_t *n, struct gm_error *err)
 {
 	struct gm_replay *r = user;
 	uint32_t offset = r->event_offset ? r->event_offset[row] : row;
@@ -176,7 +175,7 @@ static int beyond(void *user, uint32_t row, const uint16_t **expert, const doubl
 	*n = 0;
 	if (r->config->head_only)
 		return GM_OK;
-	return gm_windows_beyond(r->windows, r->event_layer, r->event_first + offset, expert, score, n, err);
+	return gm_windows_beyond(r->windows, r->event_layer, r->event_first + offset, expert, n, err);
 }
 
 static int reserve_packed(struct gm_replay *r, const struct gm_window *w, uint32_t n, struct gm_error *err)

@@ -117,7 +117,7 @@ static size_t block_bytes(const struct gm_trace *trace, unsigned flags)
 	size_t row = 64 + gm_trace_n_head(trace) * 8 + model->top_k * 16;
 
 	if (flags & GM_WINDOWS_TAIL)
-		row += (model->n_expert - gm_trace_n_head(trace)) * sizeof(float);
+		row += (model->n_expert - gm_trace_n_head(trace)) * (sizeof(float) + sizeof(uint16_t));
 	return (size_t)model->n_layer * 64 * row * 2;
 }
 

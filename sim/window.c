@@ -1,5 +1,6 @@
 #include "sim/window.h"
 
+#include "sim/beyond.h"
 #include "sim/future.h"
 #include "traces/select.h"
 
@@ -35,9 +36,7 @@ struct gm_windows {
 	uint32_t max_pass_end;
 	struct gm_block tail; /* a block decoded with its tail */
 	bool has_tail;
-	uint16_t *beyond; /* [n_expert - n_head] */
-	double *score;
-	uint8_t *in_head; /* [n_expert] */
+	struct gm_beyond *beyond;
 };
 
 /* --- one block: gates and next uses --- */
@@ -299,34 +298,19 @@ static int load_tail(struct gm_windows *w, uint64_t token, struct gm_error *err)
 	return GM_OK;
 }
 
-int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, const uint16_t **expert, const double **score,
-		      uint32_t *n, struct gm_error *err)
+int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, const uint16_t **expert, uint32_t *n,
+		      struct gm_error *err)
 {
 	uint64_t token = w->window.first_token + i;
-	uint32_t n_head = gm_trace_n_head(w->trace), n_expert = w->model->n_expert, found = 0;
 
 	*n = 0;
 	if (gm_trace_tail(w->trace) == GM_TAIL_NONE)
 		return no_tail(w, token, layer, err);
 	GM_TRY(load_tail(w, token, err));
 	const struct gm_block *b = w->block.tail ? &w->block : &w->tail;
-	size_t row = (size_t)layer * b->n_token + (size_t)(token - b->first_token);
-	const uint16_t *head = b->head + row * n_head;
-	const float *tail = b->tail + row * (n_expert - n_head);
 
-	memset(w->in_head, 0, n_expert);
-	for (uint32_t r = 0; r < n_head; r++)
-		w->in_head[head[r]] = 1;
-	for (uint32_t e = 0; e < n_expert; e++) {
-		if (w->in_head[e])
-			continue;
-		w->beyond[found] = (uint16_t)e;
-		w->score[found] = gm_selection_score(w->model, layer, e, tail[found], b->lse[row]);
-		found++;
-	}
-	*expert = w->beyond;
-	*score = w->score;
-	*n = found;
+	GM_TRY(gm_beyond_row(w->beyond, b, layer, (uint32_t)(token - b->first_token), expert, err));
+	*n = w->model->n_expert - gm_trace_n_head(w->trace);
 	return GM_OK;
 }
 
@@ -334,8 +318,6 @@ int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, const ui
 
 static int prepare(struct gm_windows *w, struct gm_error *err)
 {
-	uint32_t n_expert = w->model->n_expert;
-
 	if ((w->flags & GM_WINDOWS_TAIL) && !gm_trace_seekable(w->trace) && w->prefill == GM_PREFILL_TOKEN)
 		w->want = GM_WANT_TAIL;
 	if (w->flags & GM_WINDOWS_NEXT_USE) {
@@ -343,10 +325,8 @@ static int prepare(struct gm_windows *w, struct gm_error *err)
 		if (!w->future)
 			return GM_ERR_IO;
 	}
-	w->beyond = gm_alloc(n_expert, sizeof(*w->beyond), err);
-	w->score = gm_alloc(n_expert, sizeof(*w->score), err);
-	w->in_head = gm_alloc(n_expert, sizeof(*w->in_head), err);
-	return w->beyond && w->score && w->in_head ? GM_OK : GM_ERR_MEMORY;
+	w->beyond = gm_beyond_new(w->model, gm_trace_n_head(w->trace), err);
+	return w->beyond ? GM_OK : GM_ERR_MEMORY;
 }
 
 struct gm_windows *gm_windows_new(struct gm_trace *trace, enum gm_prefill prefill, unsigned flags, struct gm_error *err)
@@ -382,9 +362,7 @@ void gm_windows_free(struct gm_windows *w)
 	free(w->store.gate);
 	free(w->store.next_use);
 	free(w->pass_end);
-	free(w->beyond);
-	free(w->score);
-	free(w->in_head);
+	gm_beyond_free(w->beyond);
 	free(w);
 }
 
@@ -401,5 +379,5 @@ size_t gm_windows_bytes(const struct gm_windows *w)
 	row += (w->store.gate ? w->model->top_k * sizeof(double) : 0) +
 	       (w->store.next_use ? w->model->top_k * sizeof(uint32_t) : 0);
 	return w->block.capacity_bytes + w->tail.capacity_bytes + w->n_value * (sizeof(double) + sizeof(uint32_t)) +
-	       rows * row;
+	       rows * row + gm_beyond_bytes(w->beyond);
 }

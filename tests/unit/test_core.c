@@ -222,24 +222,21 @@ static void test_reroute(void **state)
 
 struct others {
 	uint16_t expert[3];
-	double score[3];
 	uint32_t n;
 	int status;
 };
 
-static int beyond(void *user, uint32_t row, const uint16_t **expert, const double **score, uint32_t *n,
-		  struct gm_error *err)
+static int beyond(void *user, uint32_t row, const uint16_t **expert, uint32_t *n, struct gm_error *err)
 {
 	struct others *others = user;
 
 	assert_int_equal(row, 0);
 	*expert = others->expert;
-	*score = others->score;
 	*n = others->n;
 	return others->status ? gm_fail(err, others->status, "nothing beyond") : 0;
 }
 
-/* Residents are found past the ranking by score, ties to the lower id; where nothing is known there, the pick is fetched. */
+/* Residents are found past the ranking in the order given; where nothing is known there, the pick is fetched. */
 static void test_beyond_the_ranking(void **state)
 {
 	static const double gate[2] = {0.5, 0.5};
@@ -262,7 +259,7 @@ static void test_beyond_the_ranking(void **state)
 	}
 	assert_int_equal(total.substitute_fallbacks, 4);
 	assert_int_equal(total.head_exhausted, 2);
-	struct others others = {.expert = {2, 3, 5}, .score = {-1, 0.5, 0.5}, .n = 3};
+	struct others others = {.expert = {3, 5, 2}, .n = 3};
 	struct gm_rows rows = {.n = 1, .ranked = ranked, .n_ranked = 2, .gate = gate, .beyond = beyond, .user = &others};
 
 	assert_int_equal(gm_event(f.core, 0, 3, &rows, &total, true, decision, &err), 0);

@@ -1,0 +1,155 @@
+#include "sim/beyond.h"
+
+#include "traces/select.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define N_DIGIT 8u /* bytes of a key */
+#define BASE 256u
+
+struct item {
+	uint64_t key; /* the smaller, the earlier */
+	uint64_t expert;
+};
+
+struct gm_beyond {
+	const struct gm_model *model;
+	uint32_t n_head, n;   /* n: experts beyond the head */
+	uint64_t first_token; /* of the block whose rows are kept */
+	bool any;             /* there is one */
+	uint16_t *ranked;     /* [n_row][n] rows layer * n_token + i */
+	uint8_t *known;       /* [n_row] the row is ranked */
+	size_t n_row, max_row;
+	uint8_t *in_head;          /* [n_expert] work space, 0 between rows */
+	struct item *item, *moved; /* [n] work space */
+};
+
+struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, struct gm_error *err)
+{
+	struct gm_beyond *b = gm_alloc(1, sizeof(*b), err);
+
+	if (!b)
+		return NULL;
+	b->model = model;
+	b->n_head = n_head;
+	b->n = model->n_expert - n_head;
+	b->in_head = gm_alloc(model->n_expert, sizeof(*b->in_head), err);
+	b->item = gm_alloc(b->n, sizeof(*b->item), err);
+	b->moved = gm_alloc(b->n, sizeof(*b->moved), err);
+	if (!b->in_head || !b->item || !b->moved) {
+		gm_beyond_free(b);
+		return NULL;
+	}
+	return b;
+}
+
+void gm_beyond_free(struct gm_beyond *b)
+{
+	if (!b)
+		return;
+	free(b->ranked);
+	free(b->known);
+	free(b->in_head);
+	free(b->item);
+	free(b->moved);
+	free(b);
+}
+
+/* The order of doubles as the order of integers, the largest first; scores are finite. */
+static uint64_t key_of(double score)
+{
+	uint64_t bits;
+
+	score += 0.0; /* -0 is 0 */
+	memcpy(&bits, &score, sizeof(bits));
+	return bits >> 63 ? bits : ~(bits | UINT64_C(1) << 63);
+}
+
+/* By key, equal keys in the order in which they stand: a radix sort, digit by digit from the least; digits that all share are skipped. */
+static const struct item *sort(struct gm_beyond *b)
+{
+	uint32_t count[N_DIGIT][BASE] = {{0}};
+	struct item *from = b->item, *to = b->moved;
+
+	for (uint32_t j = 0; j < b->n; j++)
+		for (uint32_t d = 0; d < N_DIGIT; d++)
+			count[d][from[j].key >> 8 * d & 0xff]++;
+	for (uint32_t d = 0; d < N_DIGIT; d++) {
+		uint32_t start = 0;
+
+		if (b->n == 0 || count[d][from[0].key >> 8 * d & 0xff] == b->n)
+			continue;
+		for (uint32_t digit = 0; digit < BASE; digit++) {
+			uint32_t n = count[d][digit];
+
+			count[d][digit] = start;
+			start += n;
+		}
+		for (uint32_t j = 0; j < b->n; j++)
+			to[count[d][from[j].key >> 8 * d & 0xff]++] = from[j];
+		struct item *swap = from;
+		from = to;
+		to = swap;
+	}
+	return from;
+}
+
+static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row, uint16_t *ranked)
+{
+	const uint16_t *head = block->head + row * b->n_head;
+	const float *tail = block->tail + row * b->n;
+	const struct item *sorted;
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < b->n_head; r++)
+		b->in_head[head[r]] = 1;
+	for (uint32_t e = 0; e < b->model->n_expert; e++) {
+		if (b->in_head[e])
+			continue;
+		b->item[n] = (struct item){.key = key_of(gm_selection_score(b->model, layer, e, tail[n], block->lse[row])),
+					   .expert = e};
+		n++;
+	}
+	for (uint32_t r = 0; r < b->n_head; r++)
+		b->in_head[head[r]] = 0;
+	sorted = sort(b);
+	for (uint32_t j = 0; j < n; j++)
+		ranked[j] = (uint16_t)sorted[j].expert;
+}
+
+/* Room for the rows of a block, none of them known. */
+static int begin_block(struct gm_beyond *b, const struct gm_block *block, struct gm_error *err)
+{
+	b->n_row = (size_t)b->model->n_layer * block->n_token;
+	b->any = false;
+	if (b->n_row > b->max_row) {
+		GM_GROW(b->ranked, b->n_row * b->n, err);
+		GM_GROW(b->known, b->n_row, err);
+		b->max_row = b->n_row;
+	}
+	memset(b->known, 0, b->n_row);
+	b->first_token = block->first_token;
+	b->any = true;
+	return GM_OK;
+}
+
+int gm_beyond_row(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, uint32_t i, const uint16_t **expert,
+		  struct gm_error *err)
+{
+	size_t row = (size_t)layer * block->n_token + i;
+
+	if (!b->any || b->first_token != block->first_token)
+		GM_TRY(begin_block(b, block, err));
+	if (!b->known[row]) {
+		rank(b, block, layer, row, b->ranked + row * b->n);
+		b->known[row] = 1;
+	}
+	*expert = b->ranked + row * b->n;
+	return GM_OK;
+}
+
+size_t gm_beyond_bytes(const struct gm_beyond *b)
+{
+	return b->max_row * (b->n * sizeof(uint16_t) + 1);
+}

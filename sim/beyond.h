@@ -1,0 +1,23 @@
+/* The experts beyond a row's ranked head, in the order in which a substitute is sought among them (R9): ranked once for each row that is asked for,
+ * whatever the number of configurations that ask.
+ */
+#ifndef GM_SIM_BEYOND_H
+#define GM_SIM_BEYOND_H
+
+#include "traces/reader.h"
+
+struct gm_beyond;
+
+/* model must outlive it; n_head: experts in a ranking. */
+struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, struct gm_error *err);
+void gm_beyond_free(struct gm_beyond *beyond);
+
+/* Token i of a block that was decoded with its tail: *expert [n_expert - n_head] by selection score, ties to the lower id. Valid until a row of
+ * another block is asked for. */
+int gm_beyond_row(struct gm_beyond *beyond, const struct gm_block *block, uint32_t layer, uint32_t i,
+		  const uint16_t **expert, struct gm_error *err);
+
+/* Memory held now. */
+size_t gm_beyond_bytes(const struct gm_beyond *beyond);
+
+#endif
