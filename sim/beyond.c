@@ -23,6 +23,7 @@ struct gm_beyond {
 	size_t n_row, max_row;
 	uint8_t *in_head;          /* [n_expert] work space, 0 between rows */
 	struct item *item, *moved; /* [n] work space */
+	bool by_logit;             /* scores are the float32 logits themselves */
 };
 
 struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, struct gm_error *err)
@@ -34,6 +35,7 @@ struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, s
 	b->model = model;
 	b->n_head = n_head;
 	b->n = model->n_expert - n_head;
+	b->by_logit = gm_scores_are_logits(model);
 	b->in_head = gm_alloc(model->n_expert, sizeof(*b->in_head), err);
 	b->item = gm_alloc(b->n, sizeof(*b->item), err);
 	b->moved = gm_alloc(b->n, sizeof(*b->moved), err);
@@ -56,8 +58,8 @@ void gm_beyond_free(struct gm_beyond *b)
 	free(b);
 }
 
-/* The order of doubles as the order of integers, the largest first; scores are finite. */
-static uint64_t key_of(double score)
+/* The order of numbers as the order of integers, the largest first; scores are finite. */
+static uint64_t key_of_double(double score)
 {
 	uint64_t bits;
 
@@ -66,16 +68,27 @@ static uint64_t key_of(double score)
 	return bits >> 63 ? bits : ~(bits | UINT64_C(1) << 63);
 }
 
+static uint64_t key_of_float(float score)
+{
+	uint32_t bits;
+
+	score += 0.0f;
+	memcpy(&bits, &score, sizeof(bits));
+	return (uint64_t)(bits >> 31 ? bits : ~(bits | UINT32_C(1) << 31)) << 32;
+}
+
 /* By key, equal keys in the order in which they stand: a radix sort, digit by digit from the least; digits that all share are skipped. */
 static const struct item *sort(struct gm_beyond *b)
 {
-	uint32_t count[N_DIGIT][BASE] = {{0}};
+	const uint32_t first = b->by_logit ? N_DIGIT / 2 : 0;
+	uint32_t count[N_DIGIT][BASE];
 	struct item *from = b->item, *to = b->moved;
 
+	memset(count[first], 0, (N_DIGIT - first) * sizeof(count[0]));
 	for (uint32_t j = 0; j < b->n; j++)
-		for (uint32_t d = 0; d < N_DIGIT; d++)
+		for (uint32_t d = first; d < N_DIGIT; d++)
 			count[d][from[j].key >> 8 * d & 0xff]++;
-	for (uint32_t d = 0; d < N_DIGIT; d++) {
+	for (uint32_t d = first; d < N_DIGIT; d++) {
 		uint32_t start = 0;
 
 		if (b->n == 0 || count[d][from[0].key >> 8 * d & 0xff] == b->n)
@@ -107,9 +120,10 @@ static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t lay
 	for (uint32_t e = 0; e < b->model->n_expert; e++) {
 		if (b->in_head[e])
 			continue;
-		b->item[n] = (struct item){.key = key_of(gm_selection_score(b->model, layer, e, tail[n], block->lse[row])),
-					   .expert = e};
-		n++;
+		b->item[n].key = b->by_logit
+					 ? key_of_float(tail[n])
+					 : key_of_double(gm_selection_score(b->model, layer, e, tail[n], block->lse[row]));
+		b->item[n++].expert = e;
 	}
 	for (uint32_t r = 0; r < b->n_head; r++)
 		b->in_head[head[r]] = 0;

@@ -254,9 +254,14 @@ void gm_gate_weights(enum gm_gating gating, uint32_t top_k, const float *logits,
 		gate[i] = sum > 0 ? gate[i] / sum : 1.0 / (double)top_k;
 }
 
+bool gm_scores_are_logits(const struct gm_model *model)
+{
+	return !model->bias && !has_groups(model);
+}
+
 double gm_selection_score(const struct gm_model *model, uint32_t layer, uint32_t expert, float logit, double lse)
 {
-	if (!model->bias && !has_groups(model))
+	if (gm_scores_are_logits(model))
 		return (double)logit;
 	double p = model->gating == GM_GATING_SOFTMAX ? exp((double)logit - lse) : 1.0 / (1.0 + exp(-(double)logit));
 	return p + (model->bias ? (double)model->bias[(size_t)layer * model->n_expert + expert] : 0.0);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "traces/model.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Work space for rows of one model; not shared between threads. */
@@ -31,7 +32,8 @@ int gm_select_rank(struct gm_selector *selector, uint32_t layer, const float *lo
 void gm_gate_weights(enum gm_gating gating, uint32_t top_k, const float *logits, double *gate);
 
 /* Selection score s = p + b of one expert (R2), for comparing experts of one row: what R9 ranks substitutes by.
- * lse as from gm_select_rank. Without bias and groups scores are compared as logits: the logit itself is returned. */
+ * lse as from gm_select_rank. Without bias and groups (gm_scores_are_logits) scores are compared as logits: the logit itself is returned. */
+bool gm_scores_are_logits(const struct gm_model *model);
 double gm_selection_score(const struct gm_model *model, uint32_t layer, uint32_t expert, float logit, double lse);
 
 /* A float32 as IEEE half precision, round to nearest even, and back. gm_to_f16 gives GM_F16_OVERFLOW (an infinity) for values that
