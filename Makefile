@@ -19,8 +19,8 @@ BINARIES    := $(foreach p,$(PROGRAMS),$(if $(wildcard $(p)/main.c),$(BUILD)/bin
 
 # Tests, and the programs of `make bench`, `make soak` and `make fuzz`, link with tests/support and the reference replay.
 TEST_SUPPORT  := $(wildcard tests/support/*.c) $(filter-out tests/reference/test_%.c,$(wildcard tests/reference/*.c))
-TEST_SOURCES  := $(foreach d,unit reference cli cuda,$(wildcard tests/$(d)/test_*.c))
-BENCH_SOURCES := $(wildcard tests/bench/*.c)
+TEST_SOURCES  := $(foreach d,unit reference cli cuda bench,$(wildcard tests/$(d)/test_*.c))
+BENCH_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard tests/bench/*.c))
 SOAK_SOURCES  := $(wildcard tests/soak/*.c)
 FUZZ_SOURCES  := $(wildcard tests/fuzz/fuzz_*.c)
 
@@ -51,7 +51,7 @@ $(LIBRARY): $(call object,$(LIB_SOURCES))
 $(BINARIES): $(BUILD)/bin/%: $(BUILD)/obj/%/main.o $(LIBRARY)
 	$(link) $(LDLIBS)
 
-# One rule a test: its source may stand in any of three folders.
+# One rule a test: its source may stand in any of these folders.
 $(foreach t,$(TEST_SOURCES),$(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call object,$(t))))
 $(TESTS): $(call object,$(TEST_SUPPORT)) $(LIBRARY)
 	$(link) -lcmocka $(LDLIBS)
@@ -77,7 +77,7 @@ endif
 run-tests: test-programs
 	@LLAMA=$(LLAMA) sh tests/run.sh $(BUILD)
 
-test-programs: $(TESTS) $(BINARIES)
+test-programs: $(TESTS) $(BINARIES) $(BENCHES)
 
 test-update: $(BUILD)/tests/test_cli $(BINARIES) ## rewrite the expected outputs in tests/cli/cases
 	@GM_UPDATE=1 GM_BUILD=$(abspath $(BUILD)) $<

@@ -2,20 +2,46 @@
 # What a replay costs on this machine: ns and, where valgrind is installed, instructions a lookup. Called by `make bench`.
 #
 #	scripts/bench.sh [--json] [--tokens N]
+#	scripts/bench.sh --instructions      only instructions, over 100 tokens: NAME, a tab, how many a lookup or token; the first line says with
+#	                                     which compiler, libraries and path they were counted (tests/bench/test_instructions.c)
 set -eu
 build=${BUILD:-build}
 json=no
+mode=all
 tokens=2000
 while [ $# -gt 0 ]; do
 	case $1 in
 	--json) json=yes ;;
+	--instructions) mode=instructions ;;
 	--tokens) shift; tokens=$1 ;;
-	*) echo "bench: unknown option $1: --json or --tokens N" >&2; exit 2 ;;
+	*) echo "bench: unknown option $1: --json, --tokens N or --instructions" >&2; exit 2 ;;
 	esac
 	shift
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+# count TRACE: "NAME<tab>units" in $work/counted and "NAME<tab>instructions" in $work/count: one round, one dump a line of the table
+count() {
+	: >"$work/count"
+	# valgrind 3.19 knows no AVX-512: the scans of 16 keys run plain there
+	valgrind --tool=callgrind --collect-atstart=no --callgrind-out-file="$work/cg" "$build/bench/replay" "$1" --once \
+		>"$work/counted" 2>"$work/errors" || { cat "$work/errors" >&2; return 1; }
+	for f in "$work"/cg*; do
+		name=$(sed -n 's/^desc: Trigger: Client Request: //p' "$f")
+		total=$(sed -n 's/^\(summary\|totals\): //p' "$f" | head -n 1)
+		[ -z "$name" ] || printf '%s\t%s\n' "$name" "$total" >>"$work/count"
+	done
+}
+
+if [ $mode = instructions ]; then
+	"$build/bin/traces" synth --preset qwen3-next-80b --tokens 100 --seed 1 --tail none --quiet -o "$work/short.gmt"
+	count "$work/short.gmt"
+	printf '# %s %s, libzstd %s, glibc %s, %s, scalar path\n' "$(uname -m)" "$(${CC:-cc} --version | head -n 1)" \
+		"$(zstd --version | sed 's/.*v\([0-9.]*\).*/\1/')" "$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)" "$(valgrind --version)"
+	awk -F '\t' 'NR == FNR { count[$1] = $2; next } { printf "%s\t%.2f\n", $1, count[$1] / $2 }' "$work/count" "$work/counted"
+	exit 0
+fi
 
 "$build/bin/traces" synth --preset qwen3-next-80b --tokens "$tokens" --seed 1 --tail f16 --quiet -o "$work/full.gmt"
 "$build/bin/traces" cut --tail none --quiet -o "$work/head.gmt" "$work/full.gmt"
@@ -23,19 +49,11 @@ trap 'rm -rf "$work"' EXIT
 "$build/bench/replay" "$work/head.gmt" >"$work/time"
 "$build/bench/replay" "$work/full.gmt" --only "decode of head and tail" >>"$work/time"
 
-# Instructions: one round under callgrind, one dump a line of the table.
 : >"$work/count"
 path=-
 if command -v valgrind >/dev/null; then
-	# valgrind 3.19 knows no AVX-512: the scans of 16 keys run plain there
-	path="callgrind $(valgrind --version | sed 's/valgrind-//')"
-	valgrind --tool=callgrind --collect-atstart=no --callgrind-out-file="$work/cg" "$build/bench/replay" "$work/short.gmt" --once \
-		>"$work/counted" 2>/dev/null
-	for f in "$work"/cg*; do
-		name=$(sed -n 's/^desc: Trigger: Client Request: //p' "$f")
-		total=$(sed -n 's/^\(summary\|totals\): //p' "$f" | head -n 1)
-		[ -n "$name" ] && printf '%s\t%s\n' "$name" "$total" >>"$work/count"
-	done
+	path="callgrind $(valgrind --version | sed 's/valgrind-//'), scalar path"
+	count "$work/short.gmt"
 fi
 
 machine=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)

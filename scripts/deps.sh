@@ -2,7 +2,7 @@
 # Installs what the build needs and is missing, with apt-get where there is one; elsewhere prints what to install.
 #
 #   scripts/deps.sh            what the build and `make demo` need, and make itself
-#   scripts/deps.sh test       also what `make test` needs to fetch llama.cpp (not with LLAMA=no or LLAMA_DIR=TREE)
+#   scripts/deps.sh test       also what `make test` needs to count instructions, and to fetch llama.cpp (not with LLAMA=no or LLAMA_DIR=TREE)
 #   scripts/deps.sh check      also what `make check` and `make fuzz` need
 #
 # What counts is whether a program can be compiled with a library, not which package it came from. A second run does nothing.
@@ -47,6 +47,7 @@ look() {
 	has_library cjson/cJSON.h cjson || missing libcjson-dev 'cJSON 1.7.14 or later, with headers'
 	has_library xxhash.h xxhash || missing libxxhash-dev 'xxHash 0.8 or later, with headers'
 	has_library cmocka.h cmocka || missing libcmocka-dev 'cmocka 1.1.5 or later, with headers (for the tests)'
+	[ "$1" = build ] || has_tool valgrind || missing valgrind 'valgrind (counts instructions, for the tests of speed)'
 	if [ "$1" != build ] && [ "${LLAMA:-}" != no ] && [ -z "${LLAMA_DIR:-}" ]; then
 		has_tool npm || missing npm 'npm (fetches llama.cpp; make test LLAMA=no does without)'
 		has_tool git || missing git 'git (likewise)'
