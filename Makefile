@@ -99,6 +99,9 @@ $(BUILD)/deps-test.done: scripts/deps.sh
 bench: $(BENCHES) $(BINARIES) ## measure speed
 	@CC="$(CC)" BUILD=$(BUILD) sh scripts/bench.sh
 
+scaling: $(BENCHES) $(BINARIES) ## measure how the cost of a replay grows (docs/scaling.svg)
+	@BUILD=$(BUILD) sh scripts/scaling.sh
+
 soak: $(SOAKS) $(BINARIES) ## long checks
 	@set -e; for s in $(SOAKS); do echo "== $$s"; $$s; done
 

@@ -1,9 +1,9 @@
 /* What a replay costs: ns (and, under callgrind, instructions) a lookup and configuration, and decoding a token.
  *
- *	build/bench/replay TRACE [--once] [--only NAME]
+ *	build/bench/replay TRACE [--once] [--only NAME] [--points N]
  *
  * A lookup is one pick of one configuration. Decoding is measured apart from replaying. A line is name, number of units, unit, ns a unit, the
- * best of three rounds (--once: one round, for counting instructions). scripts/bench.sh makes the trace, runs this plainly and under
+ * best of three rounds (--once: one round, for counting instructions). --points: only the first N points of a grid. scripts/bench.sh makes the trace, runs this plainly and under
  * callgrind, and prints the table.
  */
 #include "policies/table.h"
@@ -31,19 +31,25 @@
 struct scenario {
 	const char *name;
 	const char *evict, *miss, *admit, *hw;
-	int repeat; /* with different caches: a grid */
 };
 
+/* Points of about equal cost. */
+#define THRESHOLDS                                                                                                         \
+	"threshold:0.100,threshold:0.101,threshold:0.102,threshold:0.103,threshold:0.104,threshold:0.105,threshold:0.106," \
+	"threshold:0.107,threshold:0.108,threshold:0.109,threshold:0.110,threshold:0.111,threshold:0.112,threshold:0.113," \
+	"threshold:0.114,threshold:0.115"
+
 static const struct scenario scenarios[] = {
-	{"nop", "nop", "fetch", "fetch", "instant", 1},
-	{"lru, fetch, counts only", "lru", "fetch", "fetch", "instant", 1},
-	{"lru, fetch, time model", "lru", "fetch", "fetch", NULL, 1},
-	{"lfu, fetch, time model", "lfu", "fetch", "fetch", NULL, 1},
-	{"lfu-decay:64, fetch, time model", "lfu-decay:64", "fetch", "fetch", NULL, 1},
-	{"quality-first, time model", "lfu", "threshold:0.15", "background:0.5", NULL, 1},
-	{"belady, fetch, time model", "belady", "fetch", "fetch", NULL, 1},
+	{"nop", "nop", "fetch", "fetch", "instant"},
+	{"lru, fetch, counts only", "lru", "fetch", "fetch", "instant"},
+	{"lru, fetch, time model", "lru", "fetch", "fetch", NULL},
+	{"lfu, fetch, time model", "lfu", "fetch", "fetch", NULL},
+	{"lfu-decay:64, fetch, time model", "lfu-decay:64", "fetch", "fetch", NULL},
+	{"quality-first, time model", "lfu", "threshold:0.15", "background:0.5", NULL},
+	{"belady, fetch, time model", "belady", "fetch", "fetch", NULL},
 	{"grid of 64 mixed points", "lru,lfu,lfu-decay:64,fifo", "fetch,threshold:0.15,first-choice,substitute",
-	 "fetch,background:0.5", NULL, 1},
+	 "fetch,background:0.5", NULL},
+	{"16 thresholds, time model", "lfu", THRESHOLDS, "background:0.5", NULL},
 };
 #define N_SCENARIO (sizeof(scenarios) / sizeof(*scenarios))
 
@@ -68,7 +74,7 @@ struct run {
 	struct gm_preloads *preloads;
 	struct gm_grid *grid;
 	const struct gm_settings *settings;
-	size_t n;
+	size_t n, max_n;
 	struct gm_plan plan[MAX_POINT];
 	struct gm_replay *replay[MAX_POINT];
 	double replay_s;
@@ -101,6 +107,7 @@ static unsigned prepare(struct run *run, const struct scenario *s)
 		die(&err);
 	if (gm_grid_expand(run->grid, &run->settings, &run->n, &err) < 0)
 		die(&err);
+	run->n = run->n < run->max_n ? run->n : run->max_n;
 	for (size_t i = 0; i < run->n; i++) {
 		if (gm_plan_make(&run->plan[i], &run->settings[i], run->trace, run->preloads, &err) < 0)
 			die(&err);
@@ -153,11 +160,11 @@ static void replay_all(struct run *run, unsigned flags)
 	gm_windows_free(windows);
 }
 
-static void bench(struct gm_trace *trace, const struct scenario *s, int rounds)
+static void bench(struct gm_trace *trace, const struct scenario *s, int rounds, size_t max_n)
 {
 	const struct gm_model *model = gm_trace_model(trace);
 	struct gm_error err = {0};
-	struct run run = {.trace = trace};
+	struct run run = {.trace = trace, .max_n = max_n};
 	unsigned flags;
 	double best = 0;
 
@@ -246,6 +253,7 @@ int main(int argc, char **argv)
 {
 	const char *only = NULL;
 	struct gm_error err = {0};
+	size_t max_n = MAX_POINT;
 	int rounds = 3;
 
 	for (int i = 2; i < argc; i++) {
@@ -253,17 +261,19 @@ int main(int argc, char **argv)
 			rounds = 1;
 		else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
 			only = argv[++i];
+		else if (strcmp(argv[i], "--points") == 0 && i + 1 < argc)
+			max_n = strtoul(argv[++i], NULL, 10);
 	}
 	struct gm_trace *trace = argc > 1 ? gm_trace_open(argv[1], &err) : NULL;
 
 	if (!trace) {
-		fprintf(stderr, "bench: %s\nusage: replay TRACE [--once] [--only NAME]\n",
+		fprintf(stderr, "bench: %s\nusage: replay TRACE [--once] [--only NAME] [--points N]\n",
 			argc > 1 ? err.text : "no trace");
 		return 2;
 	}
 	for (size_t i = 0; i < N_SCENARIO; i++)
 		if (!only || strstr(scenarios[i].name, only))
-			bench(trace, &scenarios[i], rounds);
+			bench(trace, &scenarios[i], rounds, max_n);
 	if (!only || strcmp(only, "curve, all lru sizes") == 0)
 		bench_curve(trace, "curve, all lru sizes", rounds);
 	if (!only || strcmp(only, "decode of the head") == 0)
