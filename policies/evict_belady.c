@@ -6,11 +6,10 @@
  */
 #include "policies/minima.h"
 
-/* The values of the minima: the farther the next request, the smaller. Event 0 is never the next one of anybody who could be evicted, so its
- * value may meet event 1's. Ties are ids. */
+/* The values of the minima: the farther the next request, the smaller; events are fewer than 2^63. Ties are ids. */
 static uint64_t value_of(uint64_t next)
 {
-	return next ? GM_NEVER - next : GM_NEVER - 1;
+	return next == GM_NEVER ? 0 : GM_MINIMA_ABSENT - 1 - next;
 }
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
@@ -28,22 +27,19 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 	}
 	gm_minima_init(state, dims->n_item);
 	for (uint32_t i = 0; i < dims->n_item; i++) {
-		gm_minima_values(state)[i] = value_of(dims->first_use ? dims->first_use[i] : GM_NEVER);
+		gm_minima_set_value(state, i, value_of(dims->first_use ? dims->first_use[i] : GM_NEVER));
 		gm_minima_ties(state)[i] = i;
 	}
 }
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
-	uint64_t *value = gm_minima_values(state);
-	const uint64_t *key = gm_minima_keys(state);
-
 	gm_minima_enter_pending(state);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 
-		value[item] = value_of(requests->next_use[i]);
-		if (key[item] != GM_MINIMA_ABSENT)
+		gm_minima_set_value(state, item, value_of(requests->next_use[i]));
+		if (gm_minima_has(state, item))
 			gm_minima_enter(state, item); /* its next request moved away: its value shrank */
 	}
 }
@@ -56,14 +52,14 @@ static void insert(void *state, uint32_t item, bool preload)
 
 static uint32_t victim_or_bypass(void *state, const struct gm_candidates *candidates, uint32_t incoming)
 {
-	const uint64_t *value = gm_minima_values(state);
 	uint32_t best = gm_minima_victim(state, candidates, incoming);
+	uint64_t least, own;
 
 	if (best == GM_NO_ITEM || incoming == GM_NO_ITEM)
 		return best;
-	if (value[incoming] < value[best] || (incoming < best && value[incoming] == value[best]))
-		return incoming;
-	return best;
+	least = gm_minima_value(state, best);
+	own = gm_minima_value(state, incoming);
+	return own < least || (incoming < best && own == least) ? incoming : best;
 }
 
 extern const struct gm_evict_ops gm_evict_belady, gm_evict_belady_bypass;

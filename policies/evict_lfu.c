@@ -29,14 +29,13 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct own *own = own_of(state);
-	const uint64_t *count = gm_minima_values(state);
 	uint64_t tick = own->tick;
 
 	gm_minima_enter_pending(state);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 
-		gm_minima_grow(state, item, count[item] + 1, ++tick);
+		gm_minima_grow(state, item, gm_minima_value(state, item) + 1, ++tick);
 	}
 	own->tick = tick;
 }

@@ -82,13 +82,14 @@ static uint64_t to_bits(double value)
 
 static void move_origin(struct gm_minima *minima, struct own *own, double exponent)
 {
-	uint64_t *value = gm_minima_values(minima);
 	double k = floor(exponent);
 
 	own->origin += k * own->half_life;
 	for (uint32_t i = 0; i < minima->n_item; i++) {
-		value[i] = to_bits(ldexp(to_double(value[i]), k < 4096 ? -(int)k : -4096));
-		if (gm_minima_keys(minima)[i] != GM_MINIMA_ABSENT)
+		double value = to_double(gm_minima_value(minima, i));
+
+		gm_minima_set_value(minima, i, to_bits(ldexp(value, k < 4096 ? -(int)k : -4096)));
+		if (gm_minima_has(minima, i))
 			gm_minima_enter(minima, i);
 	}
 }
@@ -108,7 +109,6 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct own *own = own_of(state);
-	const uint64_t *value = gm_minima_values(state);
 	uint64_t tick = own->tick;
 
 	gm_minima_enter_pending(state);
@@ -119,7 +119,7 @@ static void access_all(void *state, const struct gm_requests *requests)
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 
-		gm_minima_grow(state, item, to_bits(to_double(value[item]) + unit), ++tick);
+		gm_minima_grow(state, item, to_bits(to_double(gm_minima_value(state, item)) + unit), ++tick);
 		own->literal[item] = (struct literal){faded(own, item, requests->token) + 1.0, requests->token};
 	}
 	own->tick = tick;
@@ -146,7 +146,7 @@ static uint32_t victim(void *state, const struct gm_candidates *candidates, uint
 
 	if (least == GM_NO_ITEM)
 		return least;
-	double limit = to_double(gm_minima_values(state)[least]) * (1 + NEAR);
+	double limit = to_double(gm_minima_value(state, least)) * (1 + NEAR);
 
 	return gm_minima_first(state, candidates, to_bits(limit), comes_before);
 }

@@ -29,7 +29,6 @@ static uint32_t lay_out(struct gm_minima *m, uint32_t n_item)
 	m->n_group = ((n_item + GM_MINIMA_GROUP - 1) / GM_MINIMA_GROUP + 7) / 8 * 8;
 	take(&end, sizeof(*m));
 	m->key = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
-	m->value = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
 	m->tie = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
 	m->least_key = take(&end, m->n_group * sizeof(uint64_t));
 	m->least_tie = take(&end, m->n_group * sizeof(uint64_t));
@@ -60,9 +59,9 @@ void gm_minima_empty(struct gm_minima *m)
 {
 	m->n_pending = 0;
 	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++)
-		gm_minima_keys(m)[i] = GM_MINIMA_ABSENT;
+		gm_minima_keys(m)[i] |= GM_MINIMA_ABSENT;
 	for (uint32_t g = 0; g < m->n_group; g++) {
-		((uint64_t *)at(m, m->least_key))[g] = GM_MINIMA_ABSENT;
+		((uint64_t *)at(m, m->least_key))[g] = GM_MINIMA_NONE;
 		((uint64_t *)at(m, m->least_tie))[g] = 0;
 		((uint64_t *)at(m, m->stale))[g / 64] = 0;
 		gm_minima_leasts(m)[g] = GM_NO_ITEM;
@@ -74,25 +73,26 @@ void gm_minima_init(struct gm_minima *m, uint32_t n_item)
 	lay_out(m, n_item);
 	m->vector = best_vector();
 	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++)
-		gm_minima_values(m)[i] = gm_minima_ties(m)[i] = 0;
+		gm_minima_keys(m)[i] = gm_minima_ties(m)[i] = 0;
 	gm_minima_empty(m);
 }
 
 /* --- scans, plain and vectorised --- */
 
-/* The items of a group that have its smallest key, as bits; 0: the group is empty. */
+/* The items of a group that have its smallest key, as bits; 0: the group is empty, *least is GM_MINIMA_NONE. */
 static unsigned scan_plain(const uint64_t *key, uint64_t *least)
 {
 	unsigned bits = 0;
 
-	*least = GM_MINIMA_ABSENT;
+	*least = GM_MINIMA_ABSENT - 1;
 	for (uint32_t i = 0; i < GM_MINIMA_GROUP; i++) {
 		if (key[i] <= *least) {
 			bits = key[i] < *least ? 1u << i : bits | 1u << i;
 			*least = key[i];
 		}
 	}
-	return *least == GM_MINIMA_ABSENT ? 0 : bits;
+	*least = bits ? *least : GM_MINIMA_NONE;
+	return bits;
 }
 
 /* The group among n with the smallest key, ties by tie; UINT32_MAX if all are empty. */
@@ -103,7 +103,7 @@ static uint32_t least_plain(const uint64_t *key, const uint64_t *tie, uint32_t n
 	for (uint32_t i = 1; i < n; i++)
 		if (key[i] < key[best] || (key[i] == key[best] && tie[i] < tie[best]))
 			best = i;
-	return key[best] == GM_MINIMA_ABSENT ? UINT32_MAX : best;
+	return key[best] == GM_MINIMA_NONE ? UINT32_MAX : best;
 }
 
 #if HAVE_X86
@@ -112,8 +112,10 @@ __attribute__((target("avx512f"))) static unsigned scan_avx512(const uint64_t *k
 	__m512i low = _mm512_loadu_si512(key), high = _mm512_loadu_si512(key + 8);
 
 	*least = _mm512_reduce_min_epu64(_mm512_min_epu64(low, high));
-	if (*least == GM_MINIMA_ABSENT)
+	if (*least >= GM_MINIMA_ABSENT) {
+		*least = GM_MINIMA_NONE;
 		return 0;
+	}
 	__m512i all = _mm512_set1_epi64((long long)*least);
 
 	return (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
@@ -129,8 +131,10 @@ __attribute__((target("avx512f"))) static unsigned scan_unpinned_avx512(const ui
 	__m512i high = _mm512_mask_mov_epi64(_mm512_loadu_si512(key + 8), (__mmask8)(pinned >> 8), absent);
 
 	*least = _mm512_reduce_min_epu64(_mm512_min_epu64(low, high));
-	if (*least == GM_MINIMA_ABSENT)
+	if (*least >= GM_MINIMA_ABSENT) {
+		*least = GM_MINIMA_NONE;
 		return 0;
+	}
 	__m512i all = _mm512_set1_epi64((long long)*least);
 
 	return (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
@@ -145,7 +149,7 @@ __attribute__((target("avx512f"))) static uint32_t least_avx512(const uint64_t *
 		least = _mm512_min_epu64(least, _mm512_loadu_si512(key + i));
 	__m512i all = _mm512_set1_epi64((long long)_mm512_reduce_min_epu64(least));
 
-	if ((uint64_t)_mm_cvtsi128_si64(_mm512_castsi512_si128(all)) == GM_MINIMA_ABSENT)
+	if ((uint64_t)_mm_cvtsi128_si64(_mm512_castsi512_si128(all)) == GM_MINIMA_NONE)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < n; i += 8) {
 		for (unsigned bits = _mm512_cmpeq_epi64_mask(_mm512_loadu_si512(key + i), all); bits; bits &= bits - 1) {
@@ -205,13 +209,14 @@ static unsigned scan_unpinned_plain(const uint64_t *key, const uint32_t *pin, ui
 {
 	unsigned bits = 0;
 
-	*least = GM_MINIMA_ABSENT;
+	*least = GM_MINIMA_ABSENT - 1;
 	for (uint32_t i = 0; i < n; i++) {
-		if (key[i] == GM_MINIMA_ABSENT || key[i] > *least || pin[i] == stamp)
+		if (key[i] > *least || pin[i] == stamp)
 			continue;
 		bits = key[i] < *least ? 1u << i : bits | 1u << i;
 		*least = key[i];
 	}
+	*least = bits ? *least : GM_MINIMA_NONE;
 	return bits;
 }
 
@@ -279,7 +284,7 @@ void gm_minima_forget(void *state, uint32_t item)
 {
 	struct gm_minima *m = state;
 
-	gm_minima_keys(m)[item] = GM_MINIMA_ABSENT;
+	gm_minima_keys(m)[item] |= GM_MINIMA_ABSENT;
 	gm_minima_make_stale(m, item / GM_MINIMA_GROUP, gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item);
 }
 

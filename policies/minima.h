@@ -1,7 +1,7 @@
 /* Eviction by the smallest of many values that change often and are asked for seldom: minima in two levels, and the parts of an eviction
  * policy that follow from them.
  *
- * Every item has a value and a tie-breaker, in the pool or not; items in the pool also have a key, which is their value. Items lie in
+ * Every item has a value and a tie-breaker, in the pool or not; its key is the value, with the highest bit set where it is not in the pool. Items lie in
  * groups of 16, and each group remembers its least (key, then tie) until a change makes it stale. A change costs a few instructions, a
  * question a few scans of 16, vectorised where the machine can (with a scalar twin that gives the same answers).
  *
@@ -12,12 +12,13 @@
 
 #include "policies/policy.h"
 
-#define GM_MINIMA_ABSENT UINT64_MAX /* key of an item that is not in the pool; no value may be so large */
+#define GM_MINIMA_ABSENT (UINT64_C(1) << 63) /* set in the key of an item that is not in the pool; values are smaller */
+#define GM_MINIMA_NONE UINT64_MAX            /* the least key of an empty group */
 #define GM_MINIMA_GROUP 16u
 
 struct gm_minima {
 	uint32_t n_item, n_group;
-	uint32_t value, tie, key;      /* offsets of uint64_t [n_group * 16] */
+	uint32_t key, tie;             /* offsets of uint64_t [n_group * 16] */
 	uint32_t least_key, least_tie; /* offsets of uint64_t [n_group]: of the group's least */
 	uint32_t least;                /* offset of uint32_t [n_group]: the item, GM_NO_ITEM if the group is empty */
 	uint32_t stale;                /* offset of uint64_t [n_group / 64, rounded up]: a bit a group */
@@ -35,11 +36,6 @@ void gm_minima_init(struct gm_minima *minima, uint32_t n_item);
 
 /* Everything absent; values and ties stay. */
 void gm_minima_empty(struct gm_minima *minima);
-
-static inline uint64_t *gm_minima_values(struct gm_minima *m)
-{
-	return (uint64_t *)(void *)((char *)m + m->value);
-}
 
 static inline uint64_t *gm_minima_ties(struct gm_minima *m)
 {
@@ -64,14 +60,29 @@ static inline void gm_minima_make_stale(struct gm_minima *m, uint32_t group, boo
 	stale[group / 64] |= (uint64_t)when << group % 64;
 }
 
+static inline bool gm_minima_has(struct gm_minima *m, uint32_t item)
+{
+	return !(gm_minima_keys(m)[item] & GM_MINIMA_ABSENT);
+}
+
+static inline uint64_t gm_minima_value(struct gm_minima *m, uint32_t item)
+{
+	return gm_minima_keys(m)[item] & ~GM_MINIMA_ABSENT;
+}
+
+/* For items that are not in the pool; in the pool, gm_minima_enter or gm_minima_make_stale must follow. */
+static inline void gm_minima_set_value(struct gm_minima *m, uint32_t item, uint64_t value)
+{
+	uint64_t *key = &gm_minima_keys(m)[item];
+
+	*key = (*key & GM_MINIMA_ABSENT) | value;
+}
+
 /* The value of an item grew, or its tie did. */
 static inline void gm_minima_grow(struct gm_minima *m, uint32_t item, uint64_t value, uint64_t tie)
 {
-	uint64_t *key = gm_minima_keys(m);
-
-	gm_minima_values(m)[item] = value;
+	gm_minima_set_value(m, item, value);
 	gm_minima_ties(m)[item] = tie;
-	key[item] = key[item] == GM_MINIMA_ABSENT ? GM_MINIMA_ABSENT : value;
 	gm_minima_make_stale(m, item / GM_MINIMA_GROUP, gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item);
 }
 
@@ -81,7 +92,7 @@ static inline void gm_minima_enter(struct gm_minima *m, uint32_t item)
 	uint32_t group = item / GM_MINIMA_GROUP;
 	uint64_t *least_key = (uint64_t *)(void *)((char *)m + m->least_key);
 	uint64_t *least_tie = (uint64_t *)(void *)((char *)m + m->least_tie);
-	uint64_t key = gm_minima_values(m)[item], tie = gm_minima_ties(m)[item];
+	uint64_t key = gm_minima_value(m, item), tie = gm_minima_ties(m)[item];
 
 	gm_minima_keys(m)[item] = key;
 	if (key < least_key[group] || (key == least_key[group] && tie < least_tie[group])) {

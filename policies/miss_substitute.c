@@ -5,8 +5,7 @@ static void decide(void *state, const double *arg, const struct gm_miss_row *row
 {
 	(void)state, (void)arg;
 	for (uint32_t rank = 0; rank < row->top_k; rank++)
-		if (row->class[rank] != GM_HIT)
-			action[rank] = GM_SUBSTITUTE;
+		action[rank] = gm_miss_answer(row->class[rank], GM_SUBSTITUTE);
 }
 
 extern const struct gm_miss_ops gm_miss_substitute;

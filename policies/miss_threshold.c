@@ -3,10 +3,12 @@
 
 static void decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
 {
+	double least = arg[0];
+
 	(void)state;
 	for (uint32_t rank = 0; rank < row->top_k; rank++)
-		if (row->class[rank] != GM_HIT)
-			action[rank] = rank == 0 || row->gate[rank] >= arg[0] ? GM_FETCH : GM_SUBSTITUTE;
+		action[rank] = gm_miss_answer(row->class[rank], row -> gate[rank] >= least ? GM_FETCH : GM_SUBSTITUTE);
+	action[0] = gm_miss_answer(row->class[0], GM_FETCH);
 }
 
 extern const struct gm_miss_ops gm_miss_threshold;

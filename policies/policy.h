@@ -130,11 +130,17 @@ struct gm_miss_row {
 	const uint8_t *residency; /* [n_expert] of the layer, enum gm_residency */
 };
 
+/* An action for a pick that may be a hit, without a branch: nobody can foretell hits. */
+static inline uint8_t gm_miss_answer(uint8_t class, enum gm_action action)
+{
+	return (uint8_t)((unsigned)action & -(unsigned)(class != GM_HIT));
+}
+
 struct gm_miss_ops {
 	struct gm_policy_info info;
 	size_t (*state_bytes)(uint32_t n_layer, const double *arg);                    /* NULL: no state */
 	void (*init)(void *state, uint32_t n_layer, const double *arg, uint64_t seed); /* state is zeroed */
-	/* writes action[rank] (FETCH, SUBSTITUTE, DROP or CPU) for every pick that is no hit, leaves the hits alone */
+	/* writes action[rank] (FETCH, SUBSTITUTE, DROP or CPU) for every pick that is no hit; hits keep GM_USE */
 	void (*decide)(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action);
 };
 

@@ -2,6 +2,7 @@
 set terminal svg size 900,300 font "sans,12" background "white"
 set output out
 set multiplot layout 1,3
+set xtics autofreq
 set key off
 set grid lc rgb "#dddddd"
 set xrange [0:*]
@@ -10,6 +11,7 @@ do for [kind in "tokens layers configurations"] {
 	fit = system("cat ".dir."/".kind.".fit")
 	set xlabel kind
 	set ylabel kind eq "tokens" ? "ms" : ""
+	if (kind eq "tokens") { set xtics 1000 } else { set xtics autofreq }
 	plot real(word(fit, 1)) + real(word(fit, 2)) * x with lines lc rgb "#999999", dir."/".kind with points pt 7 ps 0.6 lc rgb "#0072b2"
 }
 unset multiplot
