@@ -25,6 +25,7 @@ trap 'rm -rf "$work"' EXIT
 
 # Instructions: one round under callgrind, one dump a line of the table.
 : >"$work/count"
+: >"$work/counted"
 path=-
 if command -v valgrind >/dev/null; then
 	# valgrind 3.19 knows no AVX-512: the scans of 16 keys run plain there
@@ -60,4 +61,4 @@ END {
 			printf "%-36s %12.2f %14s  a %s\n", name, ns[name], (count < 0 ? "-" : sprintf("%.1f", count)), unit[name]
 	}
 	if (json == "yes") print "]}"
-}' "$work/count" $([ -f "$work/counted" ] && echo "$work/counted") "$work/time"
+}' "$work/count" "$work/counted" "$work/time"
