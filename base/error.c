@@ -1,6 +1,7 @@
 #include "base/error.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,19 +33,34 @@ int gm_fail(struct gm_error *err, int code, const char *format, ...)
 	return code;
 }
 
-int gm_error_prefix(struct gm_error *err, const char *format, ...)
+/* The length of a message's first part, what is wrong: up to the first ": " that is not between quotes. */
+static size_t what_length(const char *text)
 {
-	char old[sizeof(err->text)];
+	bool quoted = false;
+	size_t n = 0;
+
+	for (; text[n]; n++) {
+		if (text[n] == '"')
+			quoted = !quoted;
+		else if (!quoted && text[n] == ':' && text[n + 1] == ' ')
+			break;
+	}
+	return n;
+}
+
+int gm_error_at(struct gm_error *err, const char *format, ...)
+{
+	char old[sizeof(err->text)], where[sizeof(err->text)];
 	va_list args;
 
 	if (!err || err->code == GM_OK)
 		return GM_OK;
 	memcpy(old, err->text, sizeof(old));
 	va_start(args, format);
-	int n = vsnprintf(err->text, sizeof(err->text), format, args);
+	vsnprintf(where, sizeof(where), format, args);
 	va_end(args);
-	if (n >= 0 && n < (int)sizeof(err->text))
-		n += snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", old);
+	size_t what = what_length(old);
+	int n = snprintf(err->text, sizeof(err->text), "%.*s: %s%s", (int)what, old, where, old + what);
 	if (n >= (int)sizeof(err->text))
 		cut_off(err->text, sizeof(err->text));
 	return err->code;

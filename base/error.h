@@ -17,7 +17,14 @@ enum gm_status {
 	GM_ERR_UNSUPPORTED = -5, /* understood, but this input cannot give it (a substitution from a top-k trace, say) */
 };
 
-/* Room for one message: "what is wrong: where: what would be right". */
+/* Room for one message, "what is wrong: where: what would be right":
+ *
+ *     not a whole number: --head "x": give one from 1 to 65535
+ *     the checksum does not match: model.gmt: block 7 at byte 90112: damaged
+ *     cannot be opened: nofile.gmt: No such file or directory
+ *
+ * What is wrong comes first and has no ": " in it but between quotes. A place within a place stands behind the larger one. What would be right
+ * may be missing where it goes without saying; the system's own reason can stand for it. */
 struct gm_error {
 	int code;       /* enum gm_status, 0 while nothing failed */
 	char text[256]; /* NUL-terminated, cut off with "…" where it does not fit */
@@ -27,8 +34,9 @@ struct gm_error {
  * The first failure wins: an error already recorded is kept. `err` may be NULL. */
 int gm_fail(struct gm_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Puts "prefix: " before a recorded message (a file name learnt further out). Returns err->code. */
-int gm_error_prefix(struct gm_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Puts a place that is learnt further out (the file around a block) into a recorded message, behind what is wrong: "what: right" becomes
+ * "what: FILE: right". Returns err->code. */
+int gm_error_at(struct gm_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Forwards a failure to the caller. */
 #define GM_TRY(call)                       \

@@ -8,8 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where a link leads, so that the file behind it is replaced and not the link; a copy of path otherwise. */
-static char *final_name(const char *path, struct gm_error *err)
+char *gm_output_name(const char *path, struct gm_error *err)
 {
 	char *target = realpath(path, NULL);
 	struct stat st;
@@ -20,14 +19,22 @@ static char *final_name(const char *path, struct gm_error *err)
 	return gm_strdup(path, err);
 }
 
+char *gm_output_part(const char *path, struct gm_error *err)
+{
+	char *name = gm_output_name(path, err);
+	size_t size = name ? strlen(name) + sizeof(".part") : 0;
+	char *part = name ? gm_alloc(size, 1, err) : NULL;
+
+	if (part)
+		snprintf(part, size, "%s.part", name);
+	free(name);
+	return part;
+}
+
 static int open_part(struct gm_output *out, const char *path, struct gm_error *err)
 {
-	if (!(out->path = final_name(path, err)))
+	if (!(out->path = gm_output_name(path, err)) || !(out->part = gm_output_part(path, err)))
 		return GM_ERR_MEMORY;
-	size_t size = strlen(out->path) + sizeof(".part");
-	if (!(out->part = gm_alloc(size, 1, err)))
-		return GM_ERR_MEMORY;
-	snprintf(out->part, size, "%s.part", out->path);
 	if (!(out->stream = fopen(out->part, "wbe")))
 		return gm_fail(err, GM_ERR_IO, "cannot write: %s: %s", out->part, strerror(errno));
 	return GM_OK;
@@ -53,7 +60,7 @@ int gm_output_open(struct gm_output *out, const char *path, struct gm_error *err
 		return GM_OK;
 	}
 	if (exists && S_ISDIR(st.st_mode))
-		return gm_fail(err, GM_ERR_IO, "cannot write: %s is a directory: give a file", path);
+		return gm_fail(err, GM_ERR_IO, "cannot write: %s: a directory; give a file", path);
 	if (exists && !S_ISREG(st.st_mode)) {
 		/* Nothing to rename over: a device or a pipe takes the bytes as they come. */
 		if (!(out->path = gm_strdup(path, err)))

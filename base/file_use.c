@@ -48,13 +48,18 @@ static bool same(const struct identity *a, const struct identity *b)
 	return a->folder && b->folder && strcmp(a->folder, b->folder) == 0 && strcmp(a->name, b->name) == 0;
 }
 
+static void release(struct identity *id)
+{
+	free(id->folder);
+}
+
 static int check_pair(const struct gm_file_use *a, const struct gm_file_use *b, struct gm_error *err)
 {
 	struct identity x = identify(a->path), y = identify(b->path);
 	bool clash = same(&x, &y);
 
-	free(x.folder);
-	free(y.folder);
+	release(&x);
+	release(&y);
 	if (!clash)
 		return GM_OK;
 	if (a->is_output && b->is_output)
@@ -65,6 +70,29 @@ static int check_pair(const struct gm_file_use *a, const struct gm_file_use *b, 
 		       a->is_output ? a->what : b->what, a->is_output ? a->path : b->path);
 }
 
+/* The name that an output has while it is written must not be another's either. */
+static int check_part(const struct gm_file_use *out, const struct gm_file_use *other, struct gm_error *err)
+{
+	char *part = gm_output_part(out->path, err);
+
+	if (!part)
+		return GM_ERR_MEMORY;
+	struct identity x = identify(out->path), y = identify(part), z = identify(other->path);
+	int status = GM_OK;
+
+	if (!x.shared && same(&y, &z)) /* a device or a pipe is written to directly */
+		status = gm_fail(
+			err, GM_ERR_USAGE,
+			"an output would overwrite %s: %s \"%.60s\" is written as \"%.60s\": give the output another "
+			"name",
+			other->is_output ? "another" : "an input", out->what, out->path, part);
+	release(&x);
+	release(&y);
+	release(&z);
+	free(part);
+	return status;
+}
+
 static bool counts(const struct gm_file_use *use)
 {
 	return use->path && strcmp(use->path, "-") != 0;
@@ -72,9 +100,32 @@ static bool counts(const struct gm_file_use *use)
 
 int gm_files_check(const struct gm_file_use *use, size_t n, struct gm_error *err)
 {
-	for (size_t i = 0; i < n; i++)
-		for (size_t j = i + 1; j < n && counts(&use[i]); j++)
-			if (counts(&use[j]) && (use[i].is_output || use[j].is_output))
-				GM_TRY(check_pair(&use[i], &use[j], err));
+	for (size_t i = 0; i < n; i++) {
+		for (size_t j = i + 1; j < n && counts(&use[i]); j++) {
+			if (!counts(&use[j]) || !(use[i].is_output || use[j].is_output))
+				continue;
+			GM_TRY(check_pair(&use[i], &use[j], err));
+			if (use[i].is_output)
+				GM_TRY(check_part(&use[i], &use[j], err));
+			if (use[j].is_output)
+				GM_TRY(check_part(&use[j], &use[i], err));
+		}
+	}
+	return GM_OK;
+}
+
+int gm_streams_check(const struct gm_file_use *use, size_t n, struct gm_error *err)
+{
+	const char *taken[2] = {NULL, NULL};
+
+	for (size_t i = 0; i < n; i++) {
+		if (!use[i].path || strcmp(use[i].path, "-") != 0)
+			continue;
+		if (taken[use[i].is_output])
+			return gm_fail(err, GM_ERR_USAGE, "two %s: %s and %s are \"-\": give one a name",
+				       use[i].is_output ? "outputs on standard output" : "inputs on standard input",
+				       taken[use[i].is_output], use[i].what);
+		taken[use[i].is_output] = use[i].what;
+	}
 	return GM_OK;
 }

@@ -106,7 +106,7 @@ int gm_parse_u64(const char *text, const char *what, uint64_t min, uint64_t max,
 
 int gm_parse_u32(const char *text, const char *what, uint32_t min, uint32_t max, uint32_t *out, struct gm_error *err)
 {
-	uint64_t number;
+	uint64_t number = 0;
 
 	GM_TRY(gm_parse_u64(text, what, min, max, &number, err));
 	*out = (uint32_t)number;

@@ -4,6 +4,7 @@
 #include "base/version.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,6 +295,17 @@ static int flush_output(struct gm_error *err)
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return GM_OK;
 	return gm_fail(err, GM_ERR_IO, "cannot write: standard output: %s", errno ? strerror(errno) : "a write failed");
+}
+
+void gm_note(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fprintf(stderr, "%s: ", program_invocation_short_name);
+	vfprintf(stderr, format, args);
+	fputc('\n', stderr);
+	va_end(args);
 }
 
 int gm_program_main(const struct gm_program *program, int argc, char **argv)

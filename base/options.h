@@ -46,4 +46,8 @@ struct gm_program {
 #define GM_PARTLY_DONE (-100)
 int gm_program_main(const struct gm_program *program, int argc, char **argv);
 
+/* A line on stderr under the name that the program was called by, as its failures are: "gatemass-sim: text". For what a program has to say
+ * and goes on. */
+void gm_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

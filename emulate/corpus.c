@@ -52,8 +52,8 @@ static int check_length(const struct making *m, const struct gm_text *text, size
 		snprintf(message, sizeof(message), "%.200s is empty: left out", text->id);
 		note(m->options, message);
 	} else if (m->options->n_generate && n + m->options->n_generate > m->n_ctx) {
-		return gm_fail(err, GM_ERR_USAGE, "%.80s: a prompt of %zu tokens and %u more: the context holds %u (--ctx)",
-			       text->id, n, m->options->n_generate, m->n_ctx);
+		return gm_fail(err, GM_ERR_USAGE, "a prompt of %zu tokens and %u more: %.80s: the context holds %u (--ctx)",
+			       n, m->options->n_generate, text->id, m->n_ctx);
 	} else if (n > m->n_ctx) {
 		snprintf(message, sizeof(message),
 			 "%.200s: %zu tokens, longer than the context of %u: split into %zu sequences (--ctx)", text->id, n,

@@ -66,6 +66,18 @@ static int rank_row(struct gm_driver *d, uint32_t layer, uint32_t row, uint32_t 
 	return GM_OK;
 }
 
+/* Somebody else's pass has begun. */
+static int begin_observed(struct gm_driver *d, uint32_t n, struct gm_error *err)
+{
+	if (n > d->info->n_ubatch)
+		return gm_fail(err, GM_ERR_USAGE, "a pass of %u tokens: must be at most %u", n, d->info->n_ubatch);
+	d->first_token += d->n_last;
+	d->n_last = n;
+	for (size_t f = 0; f < d->setup.n_follower; f++)
+		gm_follower_begin_pass(d->setup.follower[f], d->first_token, n);
+	return GM_OK;
+}
+
 static int on_logits(void *user, uint32_t layer, uint32_t first, uint32_t n, const float *logits, struct gm_error *err)
 {
 	struct gm_driver *d = user;
@@ -78,11 +90,13 @@ static int on_logits(void *user, uint32_t layer, uint32_t first, uint32_t n, con
 		.gate = d->gate + (size_t)first * top_k,
 	};
 
+	if (setup->observes && layer == 0)
+		GM_TRY(begin_observed(d, n, err));
 	if (setup->recording)
 		GM_TRY(gm_recording_append(setup->recording, layer, first, n, logits, err));
 	for (uint32_t i = 0; i < n; i++)
 		if (rank_row(d, layer, first + i, n_ranked, logits + (size_t)i * d->model->n_expert, err) < 0)
-			return gm_error_prefix(err, "layer %u, token %" PRIu64, layer, d->first_token + first + i);
+			return gm_error_at(err, "layer %u, token %" PRIu64, layer, d->first_token + first + i);
 	for (size_t f = 0; f < setup->n_follower; f++)
 		GM_TRY(gm_follower_rows(setup->follower[f], layer, first, &rows,
 					f == setup->lead ? d->decision + (size_t)first * top_k : NULL, err));
@@ -110,8 +124,15 @@ static int check_distinct(const int32_t *expert, uint32_t top_k, uint32_t layer,
 		for (uint32_t j = 0; j < i; j++)
 			if (expert[i] == expert[j])
 				return gm_fail(err, GM_ERR_UNSUPPORTED,
-					       "layer %u: expert %d would be computed twice in a row", layer, expert[i]);
+					       "expert %d would be computed twice in a row: layer %u", expert[i], layer);
 	return GM_OK;
+}
+
+static void on_failure(void *user, const struct gm_error *why)
+{
+	const struct gm_driver *d = user;
+
+	d->setup.on_failure(d->setup.user, why);
 }
 
 static int on_topk(void *user, uint32_t layer, uint32_t first, uint32_t n, int32_t *expert, bool *changed,
@@ -132,6 +153,8 @@ static int on_topk(void *user, uint32_t layer, uint32_t first, uint32_t n, int32
 		GM_TRY(check_distinct(mine, top_k, layer, err));
 		*changed = true;
 	}
+	if (d->setup.on_experts)
+		return d->setup.on_experts(d->setup.user, layer, first, n, expert, changed, err);
 	return GM_OK;
 }
 
@@ -238,6 +261,7 @@ void gm_driver_set(struct gm_driver *d, const struct gm_driver_setup *setup)
 		.on_topk = leads ? on_topk : NULL,
 		.on_weights = leads && (missed || (setup->drops && !keep)) ? on_weights : NULL,
 		.on_gates = leads && keep ? on_gates : NULL,
+		.on_failure = setup->on_failure ? on_failure : NULL,
 	};
 	gm_hook_set_ops(d->hook, &d->ops, d);
 }
@@ -249,7 +273,7 @@ int gm_driver_begin_sequence(struct gm_driver *d, const char *id, const char *la
 	gm_hook_begin_sequence(d->hook);
 	d->has_output = false;
 	for (size_t f = 0; f < d->setup.n_follower; f++)
-		gm_follower_begin_sequence(d->setup.follower[f]);
+		GM_TRY(gm_follower_begin_sequence(d->setup.follower[f], err));
 	return d->setup.recording ? gm_recording_begin_sequence(d->setup.recording, id, label, err) : GM_OK;
 }
 
@@ -266,6 +290,7 @@ int gm_driver_pass(struct gm_driver *d, uint64_t first_token, const int32_t *tok
 	d->first_token = first_token;
 	status = gm_hook_pass(d->hook, token, n, err);
 	if (status < 0) {
+		d->has_output = false;
 		if (d->setup.recording)
 			gm_recording_drop(d->setup.recording);
 		return status;
@@ -284,6 +309,11 @@ int32_t gm_driver_next(const struct gm_driver *d, bool *is_end)
 
 	*is_end = gm_hook_is_end(d->hook, token);
 	return token;
+}
+
+uint64_t gm_driver_n_token(const struct gm_driver *d)
+{
+	return d->first_token + d->n_last;
 }
 
 uint64_t gm_driver_n_tie(const struct gm_driver *d)

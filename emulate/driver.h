@@ -28,6 +28,16 @@ struct gm_driver_setup {
 	bool substitutes, drops;             /* what the lead may do */
 	struct gm_override override;         /* how the lead's weights are set */
 	struct gm_recording *recording;      /* takes the rows of every pass, may be NULL */
+	/* Hears which experts [n][top_k] rows first ... first + n - 1 of a layer will compute, after what the lead changed, and may change them
+	 * once more: then sets *changed. May be NULL; needs a lead. */
+	int (*on_experts)(void *user, uint32_t layer, uint32_t first, uint32_t n, int32_t *expert, bool *changed,
+			  struct gm_error *err);
+	/* what the pass computes from here on is worth nothing; may be NULL */
+	void (*on_failure)(void *user, const struct gm_error *why);
+	void *user;
+	/* Passes are not run by gm_driver_pass but by whoever owns the context that the hook is attached to: one begins with the rows of the
+	 * first layer. Nothing goes into accounts but counters by layer. */
+	bool observes;
 };
 void gm_driver_set(struct gm_driver *driver, const struct gm_driver_setup *setup);
 
@@ -40,6 +50,8 @@ int gm_driver_pass(struct gm_driver *driver, uint64_t first_token, const int32_t
 
 /* The likeliest next token, and whether it ends the text. */
 int32_t gm_driver_next(const struct gm_driver *driver, bool *is_end);
+
+uint64_t gm_driver_n_token(const struct gm_driver *driver); /* of the passes that it observes */
 
 /* Rows whose selection by R2 was not the model's own: ties that it broke otherwise. */
 uint64_t gm_driver_n_tie(const struct gm_driver *driver);

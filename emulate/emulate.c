@@ -1,15 +1,12 @@
 #include "emulate/emulate.h"
 
 #include "base/progress.h"
-#include "base/version.h"
 #include "emulate/driver.h"
-#include "recorder/record_header.h"
+#include "emulate/policy_recording.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define QUEUE_BYTES ((size_t)64 << 20) /* rows that wait for the writer of a recording */
 
 /* Points that share forward passes. */
 struct group {
@@ -141,50 +138,20 @@ static int run_sequence(struct group *g, uint32_t s, struct gm_error *err)
 	return share_continuation(g, s, err);
 }
 
-/* --- recording --- */
-
-static struct gm_json *metadata_of(const struct gm_emulation *e, const struct gm_emulate_point *point,
-				   const struct gm_record_layers *layers, struct gm_error *err)
-{
-	const struct gm_record_options options = {.generate = e->options->n_generate > 0};
-	struct gm_json *metadata = gm_record_metadata(e->hook, &options, layers, err);
-	char policy[256];
-
-	if (metadata) {
-		gm_json_add_string(metadata, "policy", gm_settings_describe(point->settings, policy, sizeof(policy)));
-		if (point->substitutes)
-			gm_json_add_string(metadata, "substitute_weight",
-					   point->override.substitute == GM_SUBSTITUTE_OWN ? "own" : "missed");
-		if (point->drops)
-			gm_json_add_string(metadata, "drop_weight",
-					   point->override.drop == GM_DROP_KEEP ? "keep" : "renormalise");
-	}
-	return metadata;
-}
-
 static int open_recording(struct group *g, const struct gm_emulate_point *point, struct gm_error *err)
 {
-	const struct gm_emulation *e = g->emulation;
-	struct gm_writer_options options = {
-		.kind = GM_KIND_LOGITS,
-		.tail = GM_TAIL_F32,
-		.logprobs = true,
+	const struct gm_emulate_options *options = g->emulation->options;
+	const struct gm_policy_recording recording = {
+		.path = options->record,
 		.source = "emulate",
-		.tool = "emulate " GM_VERSION,
+		.settings = point->settings,
+		.override = point->override,
+		.substitutes = point->substitutes,
+		.drops = point->drops,
+		.generates = options->n_generate > 0,
 	};
-	struct gm_record_layers layers = {0};
-	struct gm_json *metadata;
-	struct gm_writer *writer = NULL;
 
-	GM_TRY(gm_record_layers_choose(&layers, gm_hook_model(e->hook), NULL, err));
-	metadata = metadata_of(e, point, &layers, err);
-	options.metadata = metadata;
-	if (metadata)
-		writer = gm_writer_open(e->options->record, &layers.model, &options, err);
-	gm_json_free(metadata);
-	gm_record_layers_free(&layers);
-	if (writer)
-		g->recording = gm_recording_open(writer, gm_hook_model(e->hook)->n_expert, QUEUE_BYTES, err);
+	g->recording = gm_policy_recording_open(&recording, g->emulation->hook, err);
 	return g->recording ? GM_OK : err->code;
 }
 

@@ -66,6 +66,10 @@ static inline const struct gm_emulate_point *gm_emulation_point(const struct gm_
 	return &emulation->point[emulation->point[point].twin];
 }
 
+/* What a forward pass cannot give: GM_ERR_USAGE, with the reason and the way out. */
+int gm_emulate_check(const struct gm_settings *settings, const struct gm_plan *plan, uint32_t n_ubatch,
+		     struct gm_error *err);
+
 /* --- private to emulate*.c --- */
 
 /* emulate_points.c: the points of a grid, with their plans, refusals and twins. */

@@ -14,8 +14,7 @@ static bool needs_token_order(const struct gm_settings *s)
 	       0;
 }
 
-/* What a forward pass cannot give. */
-static int check_settings(const struct gm_settings *s, const struct gm_plan *plan, uint32_t n_ubatch, struct gm_error *err)
+int gm_emulate_check(const struct gm_settings *s, const struct gm_plan *plan, uint32_t n_ubatch, struct gm_error *err)
 {
 	if (!plan->hw.instant)
 		return gm_fail(err, GM_ERR_USAGE,
@@ -89,7 +88,7 @@ static int make_point(struct gm_emulation *e, struct gm_emulate_point *point, co
 		point->override.drop = weights->drop[variant];
 	int status = gm_plan_make_live(&point->plan, s, gm_hook_model(e->hook), preloads, &point->error);
 	if (status == GM_OK)
-		status = check_settings(s, &point->plan, gm_hook_info(e->hook)->n_ubatch, &point->error);
+		status = gm_emulate_check(s, &point->plan, gm_hook_info(e->hook)->n_ubatch, &point->error);
 	if (status < 0 && status != GM_ERR_USAGE && status != GM_ERR_UNSUPPORTED)
 		return gm_fail(err, status, "%s", point->error.text);
 	return hash_point(point, err);

@@ -6,9 +6,11 @@
 struct gm_follower {
 	const struct gm_replay_config *config;
 	struct gm_account *account;
+	struct gm_scratch *scratch;
 	struct gm_arrivals instant;
 	struct gm_core *core;
-	bool began; /* a sequence */
+	const struct gm_follower_watch *watch; /* may be NULL */
+	bool began;                            /* a sequence */
 	/* the pass under way */
 	uint64_t first_token;
 	uint32_t n;
@@ -37,6 +39,7 @@ struct gm_follower *gm_follower_new(const struct gm_plan *plan, struct gm_accoun
 	}
 	f->config = &plan->config;
 	f->account = account;
+	f->scratch = scratch;
 	f->instant = gm_arrivals_instant;
 	f->core = gm_core_init(memory, core, &f->instant, scratch);
 	f->event = gm_alloc(n_row, sizeof(*f->event), err);
@@ -61,13 +64,28 @@ void gm_follower_free(struct gm_follower *f)
 	free(f);
 }
 
-void gm_follower_begin_sequence(struct gm_follower *f)
+int gm_follower_set_watch(struct gm_follower *f, const struct gm_follower_watch *watch, struct gm_error *err)
 {
-	if (f->began && f->config->reset_per_sequence) {
-		gm_core_reset(f->core);
-		start(f);
-	}
+	if (f->config->prefill == GM_PREFILL_BATCH)
+		return gm_fail(err, GM_ERR_USAGE,
+			       "a pass as one event: --prefill batch: a real cache takes it row by row: --prefill token");
+	f->watch = watch;
+	if (watch->arrivals)
+		f->core = gm_core_init(f->core, &f->config->core, watch->arrivals, f->scratch);
+	start(f);
+	return watch->start(watch->user, f->core, err);
+}
+
+int gm_follower_begin_sequence(struct gm_follower *f, struct gm_error *err)
+{
+	bool again = f->began && f->config->reset_per_sequence;
+
 	f->began = true;
+	if (!again)
+		return GM_OK;
+	gm_core_reset(f->core);
+	start(f);
+	return f->watch ? f->watch->start(f->watch->user, f->core, err) : GM_OK;
 }
 
 void gm_follower_begin_pass(struct gm_follower *f, uint64_t first_token, uint32_t n)
@@ -93,9 +111,14 @@ static int run_rows(struct gm_follower *f, uint32_t layer, uint32_t first, const
 	}
 	one.n = 1;
 	one.token = NULL;
+	if (f->watch)
+		GM_TRY(f->watch->rows(f->watch->user, layer, first, rows->n, err));
 	for (uint32_t i = 0; i < rows->n; i++) {
-		GM_TRY(gm_event(f->core, layer, f->first_token + first + i, &one, &f->event[i], true,
-				decision ? decision + (size_t)i * top_k : NULL, err));
+		struct gm_decision *its = decision ? decision + (size_t)i * top_k : NULL;
+
+		GM_TRY(gm_event(f->core, layer, f->first_token + first + i, &one, &f->event[i], true, its, err));
+		if (f->watch)
+			GM_TRY(f->watch->decided(f->watch->user, its, err));
 		one.ranked += one.n_ranked;
 		one.gate += top_k;
 	}

@@ -70,7 +70,6 @@ static const struct gm_option *const tables[] = {text_options, emulate_options, 
 struct state {
 	const char *model, *label;
 	struct gm_texts texts;
-	char *source; /* names of the text files */
 	struct gm_hook_options hook;
 	bool has_defaults; /* hook was filled with them */
 	bool verbose, generate;
@@ -86,7 +85,7 @@ struct state {
 static void print_note(void *user, const char *text)
 {
 	(void)user;
-	fprintf(stderr, "emulate: %s\n", text);
+	gm_note("%s", text);
 }
 
 static void print_log(void *user, enum gm_hook_log level, const char *text)
@@ -111,22 +110,6 @@ static int set_defaults(struct state *s, struct gm_error *err)
 	return gm_grid_option(s->grid, GM_OPTION_HW, "instant", err);
 }
 
-/* The column trace: the text files' names. */
-static int add_source(struct state *s, const char *path, struct gm_error *err)
-{
-	size_t used = s->source ? strlen(s->source) : 0, n = used + strlen(path) + 2;
-
-	GM_GROW(s->source, n, err);
-	snprintf(s->source + used, n - used, "%s%s", used ? "," : "", path);
-	return GM_OK;
-}
-
-static int add_file(struct state *s, const char *path, struct gm_error *err)
-{
-	GM_TRY(add_source(s, path, err));
-	return gm_texts_add_file(&s->texts, path, s->label, err);
-}
-
 /* "own,missed": each word at most once; the indexes of the words in *out. */
 static int take_words(const char *list, const char *option, const char *const words[2], int out[2], size_t *n,
 		      struct gm_error *err)
@@ -139,8 +122,8 @@ static int take_words(const char *list, const char *option, const char *const wo
 		int word = strcmp(items.text[i], words[1]) == 0;
 
 		if ((!word && strcmp(items.text[i], words[0]) != 0) || *n == 2 || (*n == 1 && out[0] == word))
-			status = gm_fail(err, GM_ERR_USAGE, "%s %.40s: %s, %s or %s,%s", option, list, words[0], words[1],
-					 words[0], words[1]);
+			status = gm_fail(err, GM_ERR_USAGE, "unknown value: %s %.40s: %s, %s or %s,%s", option, list,
+					 words[0], words[1], words[0], words[1]);
 		else
 			out[(*n)++] = word;
 	}
@@ -172,9 +155,8 @@ static int take_text_option(struct state *s, int id, const char *value, struct g
 		s->model = value;
 		return GM_OK;
 	case FILE_:
-		return add_file(s, value, err);
+		return gm_texts_add_file(&s->texts, value, s->label, err);
 	case PROMPTS:
-		GM_TRY(add_source(s, value, err));
 		return gm_texts_add_prompts(&s->texts, value, err);
 	case LABEL:
 		s->label = value;
@@ -246,12 +228,39 @@ static bool writes_stdout(const struct state *s)
 static int check_usage(const struct state *s, struct gm_error *err)
 {
 	if (!s->model)
-		return gm_fail(err, GM_ERR_USAGE, "no model: --model FILE.gguf");
+		return gm_fail(err, GM_ERR_USAGE, "no model: --model: give FILE.gguf");
 	if (s->texts.n == 0)
 		return gm_fail(err, GM_ERR_USAGE, "no text: --file FILE or --prompts FILE.jsonl");
 	if (s->path[GM_EMULATE_CONTINUATIONS] && !s->generate)
 		return gm_fail(err, GM_ERR_USAGE, "nothing follows the texts: --continuations without --generate");
 	return GM_OK;
+}
+
+static int check_files(const struct state *s, struct gm_error *err)
+{
+	static const char *const option[GM_N_EMULATE_FILE] = {"--csv",       "--per-layer", "--per-sequence",
+							      "--per-label", "--per-token", "--continuations"};
+	struct gm_file_use *use, *larger;
+	size_t n;
+
+	GM_TRY(gm_grid_inputs(s->grid, &use, &n, err));
+	larger = gm_realloc(use, n + s->texts.n_path + GM_N_EMULATE_FILE + 2, sizeof(*use), err);
+	if (!larger) {
+		free(use);
+		return GM_ERR_MEMORY;
+	}
+	use = larger;
+	for (size_t i = 0; i < s->texts.n_path; i++)
+		use[n++] = (struct gm_file_use){.path = s->texts.path[i], .what = "a text"};
+	use[n++] = (struct gm_file_use){.path = s->model, .what = "--model"};
+	for (int i = 0; i < GM_N_EMULATE_FILE; i++)
+		use[n++] = (struct gm_file_use){.path = s->path[i], .what = option[i], .is_output = true};
+	use[n++] = (struct gm_file_use){.path = s->emulate.record, .what = "--record", .is_output = true};
+	int status = gm_streams_check(use, n, err);
+	if (status == GM_OK)
+		status = gm_files_check(use, n, err);
+	free(use);
+	return status;
 }
 
 static void tell_failures(const struct gm_emulation *e)
@@ -262,24 +271,39 @@ static void tell_failures(const struct gm_emulation *e)
 	for (size_t i = e->n_baseline; i < e->n_point && told < MAX_TOLD; i++) {
 		if (!e->point[i].error.code)
 			continue;
-		fprintf(stderr, "emulate: grid point %zu left out (%s): %s\n", i - e->n_baseline + 1,
+		gm_note("grid point %zu left out (%s): %s", i - e->n_baseline + 1,
 			gm_settings_describe(e->point[i].settings, point, sizeof(point)), e->point[i].error.text);
 		told++;
 	}
 	if (e->n_failed > told)
-		fprintf(stderr, "emulate: and %zu more grid points: see the column error\n", e->n_failed - told);
+		gm_note("and %zu more grid points: see the column error", e->n_failed - told);
 }
 
 static void tell_effort(const struct gm_emulation *e)
 {
-	fprintf(stderr,
-		"emulate: %zu policies in %" PRIu64 " runs of the texts, %" PRIu64 " passes, %" PRIu64
-		" tokens, %.1f s (%.0f tokens/s)",
-		e->n_point - e->n_baseline - e->n_failed, e->n_run, e->n_pass, e->n_token, e->seconds,
-		e->seconds > 0 ? (double)e->n_token / e->seconds : 0.0);
+	char ties[96] = "";
+
 	if (e->n_tie)
-		fprintf(stderr, "; %" PRIu64 " rows with a near-tie that the model broke otherwise", e->n_tie);
-	fputc('\n', stderr);
+		snprintf(ties, sizeof(ties), "; %" PRIu64 " rows with a near-tie that the model broke otherwise", e->n_tie);
+	gm_note("%zu policies in %" PRIu64 " runs of the texts, %" PRIu64 " passes, %" PRIu64
+		" tokens, %.1f s (%.0f tokens/s)%s",
+		e->n_point - e->n_baseline - e->n_failed, e->n_run, e->n_pass, e->n_token, e->seconds,
+		e->seconds > 0 ? (double)e->n_token / e->seconds : 0.0, ties);
+}
+
+/* The column trace: the text files' names, on the heap. */
+static char *join_sources(const struct gm_texts *texts, struct gm_error *err)
+{
+	size_t n = 1, used = 0;
+	char *source;
+
+	for (size_t i = 0; i < texts->n_path; i++)
+		n += strlen(texts->path[i]) + 1;
+	if (!(source = gm_alloc(n, 1, err)))
+		return NULL;
+	for (size_t i = 0; i < texts->n_path; i++)
+		used += (size_t)snprintf(source + used, n - used, "%s%s", i ? "," : "", texts->path[i]);
+	return source;
 }
 
 static int emulate(struct state *s, struct gm_hook *hook, struct gm_emulate_output *output, struct gm_error *err)
@@ -288,15 +312,16 @@ static int emulate(struct state *s, struct gm_hook *hook, struct gm_emulate_outp
 	struct gm_preloads *preloads = gm_preloads_new(err);
 	struct gm_corpus corpus = {0};
 	struct gm_emulation emulation = {0};
+	char *source = join_sources(&s->texts, err);
 	size_t n_settings;
 	int status = GM_ERR_MEMORY;
 
-	if (!preloads)
-		return status;
+	if (!preloads || !source)
+		goto out;
 	GM_TRY_OUT(gm_grid_expand(s->grid, &settings, &n_settings, err));
 	GM_TRY_OUT(gm_corpus_make(&corpus, hook, &s->texts, &s->corpus, err));
 	GM_TRY_OUT(gm_emulation_run(&emulation, hook, &corpus, settings, n_settings, preloads, &s->emulate, err));
-	output->source = s->source;
+	output->source = source;
 	GM_TRY_OUT(gm_emulate_output_write(output, &emulation, err));
 	GM_TRY_OUT(gm_emulate_output_commit(output, err));
 	tell_failures(&emulation);
@@ -309,6 +334,7 @@ out:
 	gm_emulation_free(&emulation);
 	gm_corpus_free(&corpus);
 	gm_preloads_free(preloads);
+	free(source);
 	return status;
 }
 
@@ -321,8 +347,9 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 
 	GM_TRY(set_defaults(s, err));
 	for (int i = 0; i < n_operand; i++)
-		GM_TRY(add_file(s, operand[i], err));
+		GM_TRY(gm_texts_add_file(&s->texts, operand[i], s->label, err));
 	GM_TRY(check_usage(s, err));
+	GM_TRY(check_files(s, err));
 	s->emulate.weights.substitute = s->substitute;
 	s->emulate.weights.drop = s->drop;
 	s->emulate.per_token = s->path[GM_EMULATE_TOKENS] != NULL;
@@ -344,7 +371,6 @@ static void release(void *state)
 
 	gm_grid_free(s->grid);
 	gm_texts_free(&s->texts);
-	free(s->source);
 }
 
 int main(int argc, char **argv)

@@ -22,7 +22,7 @@ void gm_emulate_result(const struct gm_emulation *e, const char *source, size_t 
 	const struct gm_model *model = gm_hook_model(e->hook);
 
 	if (point->settings) {
-		gm_result_begin_live(r, source, model, point->settings);
+		gm_result_begin(r, source, model, point->settings);
 		if (point->plan.hash[0])
 			gm_result_plan(r, &point->plan);
 	} else {
@@ -422,22 +422,11 @@ int gm_emulate_output_write(struct gm_emulate_output *output, const struct gm_em
 
 /* --- files --- */
 
-static int check_names(const char *const path[GM_N_EMULATE_FILE], struct gm_error *err)
-{
-	for (int i = 0; i < GM_N_EMULATE_FILE; i++)
-		for (int j = 0; j < i; j++)
-			if (path[i] && path[j] && strcmp(path[i], path[j]) == 0)
-				return gm_fail(err, GM_ERR_USAGE, "one file for two outputs: %s: give each its own",
-					       path[i]);
-	return GM_OK;
-}
-
 int gm_emulate_output_open(struct gm_emulate_output *output, const char *const path[GM_N_EMULATE_FILE],
 			   struct gm_error *err)
 {
 	memset(output->file, 0, sizeof(output->file));
 	memset(output->csv, 0, sizeof(output->csv));
-	GM_TRY(check_names(path, err));
 	for (int i = 0; i < GM_N_EMULATE_FILE; i++) {
 		if (!path[i])
 			continue;

@@ -64,7 +64,7 @@ static int parse_word(const struct gm_param *param, const char *policy, const ch
 		}
 		snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "", param->words[i]);
 	}
-	return gm_fail(err, GM_ERR_USAGE, "%s: unknown %s \"%s\": one of %s", policy, param->name, text, known);
+	return gm_fail(err, GM_ERR_USAGE, "unknown %s of %s \"%s\": one of %s", param->name, policy, text, known);
 }
 
 static int parse_number(const struct gm_param *param, const char *policy, const char *text, double *out,
@@ -75,7 +75,7 @@ static int parse_number(const struct gm_param *param, const char *policy, const 
 	if (gm_parse_double(text, param->name, out, NULL) == GM_OK && *out >= param->min && *out <= param->max &&
 	    !(param->above_min && *out <= param->min))
 		return GM_OK;
-	return gm_fail(err, GM_ERR_USAGE, "%s: %s is \"%s\": a number %s %s and at most %s", policy, param->name, text,
+	return gm_fail(err, GM_ERR_USAGE, "%s of %s is \"%s\": a number %s %s and at most %s", param->name, policy, text,
 		       param->above_min ? "above" : "of at least", gm_format_double(param->min, min),
 		       gm_format_double(param->max, max));
 }
@@ -86,7 +86,7 @@ static int parse_args(const struct gm_policy_info *info, const char *const piece
 	char usage[GM_POLICY_TEXT];
 
 	if (n_piece != info->n_param)
-		return gm_fail(err, GM_ERR_USAGE, "%s takes %d argument%s, %d given: %s", info->name, info->n_param,
+		return gm_fail(err, GM_ERR_USAGE, "%s takes %d argument%s, %d given: write %s", info->name, info->n_param,
 			       info->n_param == 1 ? "" : "s", n_piece, gm_policy_usage(info, usage));
 	for (int i = 0; i < info->n_param; i++) {
 		const struct gm_param *param = &info->param[i];
@@ -128,7 +128,7 @@ static int parse(enum gm_policy_kind kind, const char *text, double *arg, struct
 	char known[160] = "";
 
 	if (strlen(text) >= sizeof(buffer))
-		return gm_fail(err, GM_ERR_USAGE, "unknown %s \"%.20s...\"", gm_policy_kind_name(kind), text);
+		return gm_fail(err, GM_ERR_USAGE, "unknown %s: %.20s...", gm_policy_kind_name(kind), text);
 	int n_piece = split(text, buffer, sizeof(buffer), piece, GM_MAX_ARG + 1);
 
 	for (int i = 0; (info = gm_policy_info(kind, i)); i++) {
@@ -138,7 +138,7 @@ static int parse(enum gm_policy_kind kind, const char *text, double *arg, struct
 		}
 		snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "", info->name);
 	}
-	return gm_fail(err, GM_ERR_USAGE, "unknown %s \"%s\": one of %s", gm_policy_kind_name(kind), piece[0], known);
+	return gm_fail(err, GM_ERR_USAGE, "unknown %s: one of %s", gm_policy_kind_name(kind), known);
 }
 
 int gm_evict_parse(const char *text, struct gm_evict *out, struct gm_error *err)

@@ -26,7 +26,7 @@ struct gm_block_log *gm_block_log_open(const char *path, struct gm_error *err)
 	if (log->path) {
 		log->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 		if (log->fd < 0)
-			gm_fail(err, GM_ERR_IO, "%s: cannot be created: %s", path, strerror(errno));
+			gm_fail(err, GM_ERR_IO, "cannot be created: %s: %s", path, strerror(errno));
 	}
 	if (log->fd >= 0)
 		return log;
@@ -57,7 +57,7 @@ int gm_block_log_close(struct gm_block_log *log, struct gm_error *err)
 	if (!log)
 		return 0;
 	if (log->failure)
-		status = gm_fail(err, GM_ERR_IO, "%s: cannot be written: %s", log->path, strerror(log->failure));
+		status = gm_fail(err, GM_ERR_IO, "cannot be written: %s: %s", log->path, strerror(log->failure));
 	if (log->fd >= 0)
 		close(log->fd);
 	free(log->path);

@@ -48,8 +48,8 @@ struct gm_capture {
 static int cuda_fail(const struct gm_cuda *cuda, cudaError_t error, const char *what, struct gm_error *err)
 {
 	cuda->cudaGetLastError(); /* or the program around would take it for its own */
-	return gm_fail(err, error == cudaErrorMemoryAllocation ? GM_ERR_MEMORY : GM_ERR_IO, "CUDA capture: %s: %s", what,
-		       cuda->cudaGetErrorString(error));
+	return gm_fail(err, error == cudaErrorMemoryAllocation ? GM_ERR_MEMORY : GM_ERR_IO, "CUDA capture failed: %s: %s",
+		       what, cuda->cudaGetErrorString(error));
 }
 
 static int check(const struct gm_cuda *cuda, cudaError_t error, const char *what, struct gm_error *err)
@@ -128,7 +128,7 @@ static int deliver(const struct gm_capture *c, const struct piece *piece, struct
 	status = c->options.deliver(c->options.user, piece->layer, piece->first, piece->n,
 				    (const float *)(const void *)(c->pinned + piece->offset), err);
 	if (status < 0) /* recorded here only if the sink did not say more */
-		gm_fail(err, status, "captured rows of layer %u were not taken", piece->layer);
+		gm_fail(err, status, "captured rows were not taken: layer %u", piece->layer);
 	return status < 0 ? status : 0;
 }
 
@@ -218,7 +218,7 @@ static int open_capture(struct gm_capture *c, struct gm_error *err)
 	leave_device(c, before);
 	GM_TRY(status);
 	if (pthread_create(&c->thread, NULL, deliver_all, c) != 0)
-		return gm_fail(err, GM_ERR_MEMORY, "CUDA capture: no thread can be started");
+		return gm_fail(err, GM_ERR_MEMORY, "no thread can be started: CUDA capture");
 	c->started = true;
 	return 0;
 }
@@ -317,9 +317,9 @@ static int check_call(struct gm_capture *c, uint32_t n, const void *rows, size_t
 	pthread_mutex_unlock(&c->lock);
 	GM_TRY(status);
 	if (n > 0 && !rows)
-		return gm_fail(err, GM_ERR_USAGE, "capture: no rows");
+		return gm_fail(err, GM_ERR_USAGE, "no rows: CUDA capture: must be one at least");
 	if (stride % sizeof(float) != 0 || (n > 1 && stride < c->row_bytes))
-		return gm_fail(err, GM_ERR_USAGE, "capture: rows %zu bytes apart: %u experts take %zu", stride,
+		return gm_fail(err, GM_ERR_USAGE, "rows %zu bytes apart: CUDA capture: %u experts take %zu", stride,
 			       c->options.n_expert, c->row_bytes);
 	return 0;
 }
@@ -330,9 +330,9 @@ static int check_stream(struct gm_capture *c, cudaStream_t stream, struct gm_err
 
 	GM_TRY(check(c->cuda, c->cuda->cudaStreamIsCapturing(stream, &capturing), "the caller's stream", err));
 	if (capturing != cudaStreamCaptureStatusNone)
-		return gm_fail(
-			err, GM_ERR_UNSUPPORTED,
-			"capture: the stream is being captured into a CUDA graph: call gm_capture_rows between graphs");
+		return gm_fail(err, GM_ERR_UNSUPPORTED,
+			       "the stream is being captured into a CUDA graph: CUDA capture: call gm_capture_rows between "
+			       "graphs");
 	return 0;
 }
 

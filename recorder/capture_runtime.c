@@ -113,7 +113,7 @@ static void look(void)
 		gm_fail(err, GM_ERR_UNSUPPORTED, "CUDA is not used: GATEMASS_CUDART=none");
 	} else if (wanted && *wanted) {
 		if (!try_path(wanted, err))
-			gm_fail(err, GM_ERR_UNSUPPORTED, "GATEMASS_CUDART=%.120s cannot be loaded: give a libcudart.so",
+			gm_fail(err, GM_ERR_UNSUPPORTED, "cannot be loaded: GATEMASS_CUDART=%.120s: give a libcudart.so",
 				wanted);
 	} else if (!try_all(err)) {
 		gm_fail(err, GM_ERR_UNSUPPORTED,

@@ -163,8 +163,8 @@ static int compare_row(struct gm_check *check, uint32_t layer, uint32_t row, con
 	GM_TRY(gm_select_rank(check->selector, layer, logits, check->ranked, &lse, err));
 	for (uint32_t i = 0; i < top_k; i++)
 		if (expert[i] < 0 || (uint32_t)expert[i] >= n_expert)
-			return gm_fail(err, GM_ERR_FORMAT, "layer %u: the model selected expert %d of %u", layer, expert[i],
-				       n_expert);
+			return gm_fail(err, GM_ERR_FORMAT, "the model selected expert %d of %u: layer %u", expert[i],
+				       n_expert, layer);
 	compare_picks(check, layer, row, logits, expert, lse);
 	for (uint32_t i = 0; i < top_k; i++) {
 		check->selected[i] = logits[expert[i]];
@@ -185,8 +185,8 @@ int gm_check_gates(struct gm_check *check, uint32_t layer, uint32_t n, const flo
 {
 	if (check->logits.n != n || check->expert.n != n || check->weight.n != n)
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
-			       "layer %u: %u rows of logits, %u of picks, %u of weights and %u of gates", layer,
-			       check->logits.n, check->expert.n, check->weight.n, n);
+			       "%u rows of logits, %u of picks, %u of weights and %u of gates: layer %u: must be as many",
+			       check->logits.n, check->expert.n, check->weight.n, n, layer);
 	for (uint32_t row = 0; row < n; row++)
 		GM_TRY(compare_row(check, layer, row, gate + (size_t)row * check->model->top_k, err));
 	check->logits.n = check->expert.n = check->weight.n = 0;

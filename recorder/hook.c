@@ -48,8 +48,8 @@ static int observe_topk(struct gm_hook *hook, uint32_t layer, uint32_t first, co
 	/* an id past the experts would make llama.cpp read past its weights */
 	for (size_t i = 0; i < (size_t)rows->n_row * rows->width; i++)
 		if (expert[i] < 0 || (uint32_t)expert[i] >= hook->facts.n_expert)
-			return gm_fail(&hook->err, GM_ERR_USAGE, "layer %u: expert %d was put in: there are %u", layer,
-				       expert[i], hook->facts.n_expert);
+			return gm_fail(&hook->err, GM_ERR_USAGE, "expert %d was put in: layer %u: there are %u", expert[i],
+				       layer, hook->facts.n_expert);
 	hook_rows_set(rows, &hook->scratch);
 	return 0;
 }
@@ -75,7 +75,7 @@ static int observe_gates(struct gm_hook *hook, gates_op *op, uint32_t layer, uin
 
 static int observe(struct gm_hook *hook, enum hook_tensor kind, uint32_t layer, struct ggml_tensor *tensor)
 {
-	uint32_t *n_seen = &hook->n_seen[kind][layer], first = *n_seen;
+	uint32_t *n_seen = &hook->n_seen[kind][layer], first = hook->is_attached ? 0 : *n_seen;
 	uint32_t width = kind == hook->source ? hook->facts.n_expert : hook->facts.top_k;
 	struct hook_rows rows;
 
@@ -110,8 +110,11 @@ bool hook_on_node(struct ggml_tensor *tensor, bool ask, void *user)
 	if (!ask && !hook->err.code) {
 		int status = observe(hook, kind, hook->moe_layer[layer], tensor);
 
-		if (status < 0)
-			gm_fail(&hook->err, status, "layer %u: the observer of %s failed", layer, tensor->name);
+		if (status < 0) {
+			gm_fail(&hook->err, status, "the observer of %s failed: layer %u", tensor->name, layer);
+			if (hook->ops->on_failure)
+				hook->ops->on_failure(hook->user, &hook->err);
+		}
 	}
 	return true;
 }
@@ -155,8 +158,8 @@ static int check_rows(const struct gm_hook *hook, uint32_t n, struct gm_error *e
 			continue;
 		for (uint32_t layer = 0; layer < hook->facts.n_layer; layer++)
 			if (hook->n_seen[kind][layer] != n)
-				return gm_fail(err, GM_ERR_UNSUPPORTED, "layer %u gave %u rows for %u tokens",
-					       hook->model_layer[layer], hook->n_seen[kind][layer], n);
+				return gm_fail(err, GM_ERR_UNSUPPORTED, "%u rows for %u tokens: layer %u: must be as many",
+					       hook->n_seen[kind][layer], n, hook->model_layer[layer]);
 	}
 	return 0;
 }
@@ -182,13 +185,18 @@ int hook_decode(struct gm_hook *hook, const int32_t *token, uint32_t n, struct g
 
 int gm_hook_pass(struct gm_hook *hook, const int32_t *token, uint32_t n, struct gm_error *err)
 {
+	struct gm_error failure = {0};
+	int status;
+
 	GM_TRY(check_pass(hook, token, n, err));
 	for (int kind = 0; kind < HOOK_N_TENSOR; kind++)
 		memset(hook->n_seen[kind], 0, hook->facts.n_layer * sizeof(uint32_t));
 	memset(&hook->err, 0, sizeof(hook->err));
-	GM_TRY(hook_decode(hook, token, n, err));
-	if (hook->err.code)
+	status = hook_decode(hook, token, n, &failure);
+	if (hook->err.code) /* comes first: the pass may have failed because of it */
 		return gm_fail(err, hook->err.code, "%s", hook->err.text);
+	if (status < 0)
+		return gm_fail(err, failure.code, "%s", failure.text);
 	hook->position += n;
 	return hook->info.bare ? 0 : check_rows(hook, n, err);
 }

@@ -23,6 +23,7 @@
 #include <stdio.h>
 
 struct gm_hook;
+struct ggml_backend_buffer_type;
 
 /* --- opening --- */
 
@@ -40,6 +41,8 @@ struct gm_hook_options {
 	/* AUTO: llama.cpp's choice on a GPU, off on the CPU, where flash attention makes router logits depend on the size of the
 	 * forward pass (differences of 1e-2 were seen) */
 	enum gm_hook_flash flash;
+	/* ggml's buffer type for the experts' weights (engine/plugin.h); NULL: llama.cpp and the options above decide */
+	struct ggml_backend_buffer_type *expert_buffer;
 	bool extra_bufts; /* repacked weights on the CPU, faster; false: results bit-equal to other backends' plain kernels */
 	bool bare;        /* no observer in the context at all (the baseline of benchmarks): ops are never called */
 
@@ -62,6 +65,20 @@ struct gm_hook_options gm_hook_default_options(void);
  *   GM_ERR_MEMORY       does not fit */
 struct gm_hook *gm_hook_open(const char *path, const struct gm_hook_options *options, struct gm_error *err);
 void gm_hook_close(struct gm_hook *hook); /* NULL is fine */
+
+struct llama_model_params;
+struct llama_context_params;
+
+/* Options to open a hook with that is to be attached to a context of these parameters: only for the facts, on the CPU, the file mapped. */
+void gm_hook_attach_options(struct gm_hook_options *options, const struct llama_context_params *context);
+bool gm_hook_offloads(const struct llama_model_params *model); /* layers are offered to a GPU */
+
+/* The caller loads the model and makes the context himself (a program on llama.cpp's own interface): from its parameters for both, before
+ * they are used. Frees what the hook has loaded, so that only its facts and its observer are left: gm_hook_set_ops is what it is good for from
+ * now on. Rows of a layer count from 0 with every graph, and the last layer brings those alone whose outputs were asked for. The hook must
+ * outlive the context. GM_ERR_USAGE: the context has an evaluation callback already. */
+int gm_hook_attach(struct gm_hook *hook, struct ggml_backend_buffer_type *expert_buffer, struct llama_model_params *model,
+		   struct llama_context_params *context, struct gm_error *err);
 
 /* --- facts --- */
 
@@ -86,6 +103,7 @@ struct gm_hook_info {
 const struct gm_model *gm_hook_model(const struct gm_hook *hook);
 const struct gm_hook_info *gm_hook_info(const struct gm_hook *hook);
 
+void gm_hook_load_library(void);           /* ggml's backends, once a process; gm_hook_open does it, too */
 const char *gm_hook_library_version(void); /* "llama.cpp 0.4.0"; touches no device */
 
 /* Which llama.cpp this is and what it runs on, a line each: version and library file, devices and their memory; brief: without file and
@@ -137,6 +155,9 @@ struct gm_hook_ops {
 	/* What the experts' outputs are multiplied with in the end [n][top_k]. */
 	int (*on_gates)(void *user, uint32_t layer, uint32_t first, uint32_t n, float *gate, bool *changed,
 			struct gm_error *err);
+
+	/* One of the above has failed, or could not be called: what the pass computes from here on is worth nothing. */
+	void (*on_failure)(void *user, const struct gm_error *why);
 };
 
 /* From the next pass on; ops must live that long. NULL: nothing is observed. */

@@ -19,12 +19,12 @@ static int check_magic(const char *path, struct gm_error *err)
 	size_t n;
 
 	if (stat(path, &status) < 0)
-		return gm_fail(err, GM_ERR_IO, "%s: %s", path, strerror(errno));
+		return gm_fail(err, GM_ERR_IO, "cannot read: %s: %s", path, strerror(errno));
 	if (!S_ISREG(status.st_mode))
 		return gm_fail(err, GM_ERR_IO, "not a file: %s", path);
 	stream = fopen(path, "rb");
 	if (!stream)
-		return gm_fail(err, GM_ERR_IO, "%s: %s", path, strerror(errno));
+		return gm_fail(err, GM_ERR_IO, "cannot read: %s: %s", path, strerror(errno));
 	n = fread(magic, 1, sizeof(magic), stream);
 	fclose(stream);
 	if (n != sizeof(magic) || memcmp(magic, "GGUF", sizeof(magic)) != 0)
@@ -102,7 +102,7 @@ static int read_keys(struct hook_file *file, const struct gguf_context *gguf, co
 	if (!get_arch_number(gguf, file, "block_count", &file->n_layer) || file->n_layer == 0)
 		return gm_fail(err, GM_ERR_FORMAT, "no %s.block_count: %s: not a language model", file->architecture, path);
 	if (file->n_layer > GM_MAX_LAYER)
-		return gm_fail(err, GM_ERR_UNSUPPORTED, "%s: %u layers: at most %u", path, file->n_layer, GM_MAX_LAYER);
+		return gm_fail(err, GM_ERR_UNSUPPORTED, "%u layers: %s: at most %u", file->n_layer, path, GM_MAX_LAYER);
 	get_arch_number(gguf, file, "expert_count", &file->n_expert);
 	if (file->n_expert == 0)
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
@@ -151,7 +151,7 @@ static int read_splits(struct hook_file *file, const char *prefix, uint32_t n_sp
 		llama_split_path(path, sizeof(path), prefix, (int)i, (int)n_split);
 		gguf = open_gguf(path, err);
 		if (!gguf)
-			return gm_error_prefix(err, "part %u of %u", i + 1, n_split);
+			return gm_error_at(err, "part %u of %u", i + 1, n_split);
 		add_tensors(file, gguf);
 		gguf_free(gguf);
 	}
@@ -164,11 +164,11 @@ static int find_prefix(const char *path, uint32_t n_split, char *prefix, size_t 
 	size_t length = strlen(path);
 
 	if (length >= prefix_size)
-		return gm_fail(err, GM_ERR_IO, "%s: path too long", path);
+		return gm_fail(err, GM_ERR_IO, "path too long: %s", path);
 	if (n_split > 1) {
 		if (llama_split_prefix(prefix, prefix_size, path, 0, (int)n_split) <= 0)
-			return gm_fail(err, GM_ERR_USAGE, "%s: give the first part of the model: ...-00001-of-%05u.gguf",
-				       path, n_split);
+			return gm_fail(err, GM_ERR_USAGE,
+				       "not the first part of the model: %s: give ...-00001-of-%05u.gguf", path, n_split);
 		return 0;
 	}
 	if (length > 5 && strcmp(path + length - 5, ".gguf") == 0)
@@ -192,7 +192,7 @@ int hook_file_read(struct hook_file *file, const char *path, struct gm_error *er
 		return err ? err->code : GM_ERR_FORMAT;
 	get_number(gguf, "split.count", &n_split);
 	if (n_split > MAX_SPLIT) {
-		status = gm_fail(err, GM_ERR_FORMAT, "%s: split.count is %u", path, n_split);
+		status = gm_fail(err, GM_ERR_FORMAT, "split.count is %u: %s: at most %u", n_split, path, MAX_SPLIT);
 		goto out;
 	}
 	GM_TRY_OUT(find_prefix(path, n_split, prefix, sizeof(prefix), err)); /* later parts lack the keys */

@@ -77,7 +77,7 @@ int hook_fail(struct gm_error *err, int code, const char *text, const char *path
 }
 
 /* Backends built as plugins lie beside the library; those compiled into it are there already. */
-void hook_library_load(void)
+void gm_hook_load_library(void)
 {
 	char directory[4096];
 	Dl_info info;
@@ -132,7 +132,7 @@ char *gm_hook_describe_library(char *text, size_t size, bool brief)
 
 	if (size == 0)
 		return text;
-	hook_library_load();
+	gm_hook_load_library();
 	if (!dladdr((void *)llama_backend_init, &info) || !info.dli_fname)
 		info.dli_fname = "linked in";
 	if (brief)
@@ -185,8 +185,8 @@ static int fail_buffer_type(const char *name, size_t length, struct gm_error *er
 			snprintf(known + used, sizeof(known) - used, "%s%s", used ? ", " : "",
 				 ggml_backend_buft_name(type));
 	}
-	return gm_fail(err, GM_ERR_USAGE, "--override-tensor: no buffer type %.*s here: must be one of %s", (int)length,
-		       name, known);
+	return gm_fail(err, GM_ERR_USAGE, "no such buffer type here: --override-tensor %.*s: must be one of %s",
+		       (int)length, name, known);
 }
 
 static int add_override(struct llama_model_tensor_buft_override *override, const char *pattern, size_t length,
@@ -202,6 +202,15 @@ static int add_override(struct llama_model_tensor_buft_override *override, const
 	return 0;
 }
 
+/* Biases stay where llama.cpp wants them. */
+int hook_overrides_experts(struct llama_model_tensor_buft_override *override, struct ggml_backend_buffer_type *type,
+			   struct gm_error *err)
+{
+	static const char pattern[] = EXPERTS "\\.weight";
+
+	return add_override(override, pattern, sizeof(pattern) - 1, type, err);
+}
+
 /* "REGEX=BUFFER,REGEX=BUFFER" */
 static int add_listed(struct llama_model_tensor_buft_override *to, const char *list, struct gm_error *err)
 {
@@ -211,7 +220,8 @@ static int add_listed(struct llama_model_tensor_buft_override *to, const char *l
 		ggml_backend_buffer_type_t type;
 
 		if (!equals || equals == list)
-			return gm_fail(err, GM_ERR_USAGE, "--override-tensor: %.*s: must be REGEX=BUFFER[,REGEX=BUFFER...]",
+			return gm_fail(err, GM_ERR_USAGE,
+				       "not an override: --override-tensor %.*s: must be REGEX=BUFFER[,REGEX=BUFFER...]",
 				       (int)length, list);
 		type = find_buffer_type(equals + 1, (size_t)(list + length - equals - 1));
 		if (!type)
@@ -244,12 +254,14 @@ int hook_overrides_parse(struct llama_model_tensor_buft_override **overrides, co
 
 	*overrides = NULL;
 	if (n_cpu_moe > GM_MAX_LAYER)
-		return gm_fail(err, GM_ERR_USAGE, "--n-cpu-moe %u: at most %u", n_cpu_moe, GM_MAX_LAYER);
-	if (n_listed + n_cpu_moe + options->cpu_moe == 0)
+		return gm_fail(err, GM_ERR_USAGE, "out of range: --n-cpu-moe %u: at most %u", n_cpu_moe, GM_MAX_LAYER);
+	if (n_listed + n_cpu_moe + options->cpu_moe == 0 && !options->expert_buffer)
 		return 0;
-	*overrides = next = gm_alloc(n_listed + n_cpu_moe + 2, sizeof(**overrides), err);
+	*overrides = next = gm_alloc(n_listed + n_cpu_moe + 3, sizeof(**overrides), err);
 	if (!next)
 		return GM_ERR_MEMORY;
+	if (options->expert_buffer) /* the first pattern that matches decides */
+		GM_TRY_OUT(hook_overrides_experts(next++, options->expert_buffer, err));
 	if (n_listed) {
 		GM_TRY_OUT(add_listed(next, options->override_tensor, err));
 		while (next->pattern)

@@ -143,8 +143,8 @@ static int fill_sizes(struct gm_hook *hook, const char *path, struct gm_error *e
 		uint64_t bytes = hook->file.expert_bytes[hook->model_layer[i]];
 
 		if (bytes == 0 || bytes % facts->n_expert != 0)
-			return gm_fail(err, GM_ERR_UNSUPPORTED, "%s: layer %u: %llu bytes of expert tensors for %u experts",
-				       path, hook->model_layer[i], (unsigned long long)bytes, facts->n_expert);
+			return gm_fail(err, GM_ERR_UNSUPPORTED, "%llu bytes of expert tensors for %u experts: %s: layer %u",
+				       (unsigned long long)bytes, facts->n_expert, path, hook->model_layer[i]);
 		facts->expert_bytes[i] = bytes / facts->n_expert;
 		facts->dense_bytes[i] = hook->file.dense_bytes[hook->model_layer[i]];
 	}
@@ -232,7 +232,7 @@ struct gm_hook *gm_hook_open(const char *path, const struct gm_hook_options *opt
 	if (!hook)
 		return NULL;
 	hook_log_to(options);
-	hook_library_load();
+	gm_hook_load_library();
 	if (open_hook(hook, path, options, err) < 0) {
 		gm_hook_close(hook);
 		return NULL;
@@ -240,16 +240,28 @@ struct gm_hook *gm_hook_open(const char *path, const struct gm_hook_options *opt
 	return hook;
 }
 
-void gm_hook_close(struct gm_hook *hook)
+void hook_close_model(struct gm_hook *hook)
 {
-	if (!hook)
-		return;
 	if (hook->batch.token)
 		llama_batch_free(hook->batch);
 	if (hook->context)
 		llama_free(hook->context);
 	if (hook->model)
 		llama_model_free(hook->model);
+	memset(&hook->batch, 0, sizeof(hook->batch));
+	hook->context = NULL;
+	hook->model = NULL;
+	hook->vocab = NULL;
+}
+
+void gm_hook_close(struct gm_hook *hook)
+{
+	if (!hook)
+		return;
+	hook_close_model(hook);
+	if (hook->overrides)
+		free((void *)hook->overrides[0].pattern);
+	free(hook->overrides);
 	for (int kind = 0; kind < HOOK_N_TENSOR; kind++)
 		free(hook->n_seen[kind]);
 	free(hook->model_layer);

@@ -26,7 +26,6 @@ void hook_file_free(struct hook_file *file);
 
 /* --- hook_library.c: backends, log, placement of tensors --- */
 
-void hook_library_load(void); /* backends, once a process */
 void hook_log_to(const struct gm_hook_options *options);
 void hook_log_forget_error(void);
 /* Records a failure with llama.cpp's last error line behind the text. */
@@ -37,6 +36,9 @@ bool hook_has_gpu(void);
  * *overrides is NULL where there are none. */
 int hook_overrides_parse(struct llama_model_tensor_buft_override **overrides, const struct gm_hook_options *options,
 			 struct gm_error *err);
+/* Expert weights into a buffer type of the engine's: one entry. */
+int hook_overrides_experts(struct llama_model_tensor_buft_override *override, struct ggml_backend_buffer_type *type,
+			   struct gm_error *err);
 void hook_overrides_free(struct llama_model_tensor_buft_override *overrides);
 
 /* --- hook_probe.c: what the graph says --- */
@@ -120,6 +122,8 @@ struct gm_hook {
 	uint32_t *model_layer; /* [n_layer] of the MoE layers */
 	uint32_t *moe_layer;   /* [n_model_layer] UINT32_MAX: a dense one */
 
+	bool is_attached;                                   /* observes a context of the caller's */
+	struct llama_model_tensor_buft_override *overrides; /* of the caller's model */
 	struct llama_model *model;
 	struct llama_context *context;
 	const struct llama_vocab *vocab;
@@ -137,6 +141,7 @@ struct gm_hook {
 	struct gm_error err;
 };
 
+void hook_close_model(struct gm_hook *hook);                         /* hook_open.c */
 bool hook_on_node(struct ggml_tensor *tensor, bool ask, void *user); /* the context's evaluation callback */
 int hook_decode(struct gm_hook *hook, const int32_t *token, uint32_t n,
 		struct gm_error *err); /* checks and counts nothing */

@@ -219,8 +219,8 @@ int hook_probe_end(const struct hook_probe *probe, const char *path, uint32_t *f
 				       seen->problem);
 		if (found && !agree(seen, &probe->layer[*first]))
 			return gm_fail(err, GM_ERR_UNSUPPORTED,
-				       "%s: layers %u and %u route differently: a trace has one rule for all", path, *first,
-				       i);
+				       "layers %u and %u route differently: %s: a trace has one rule for all", *first, i,
+				       path);
 		if (!found)
 			*first = i;
 		found = true;

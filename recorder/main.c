@@ -1,4 +1,5 @@
 /* `record-traces`: router logits of a model that llama.cpp runs, into a `.gmt` trace. */
+#include "base/file.h"
 #include "base/number.h"
 #include "base/options.h"
 #include "recorder/model_options.h"
@@ -90,7 +91,7 @@ static bool is_interrupted(void *user)
 static void print_note(void *user, const char *text)
 {
 	(void)user;
-	fprintf(stderr, "record-traces: %s\n", text);
+	gm_note("%s", text);
 }
 
 static void print_log(void *user, enum gm_hook_log level, const char *text)
@@ -112,7 +113,7 @@ static int take_temperature(struct state *s, const char *value, struct gm_error 
 {
 	GM_TRY(gm_parse_double(value, "--temperature", &s->record.temperature, err));
 	if (s->record.temperature < 0)
-		return gm_fail(err, GM_ERR_USAGE, "--temperature %.40s: must be 0 or more", value);
+		return gm_fail(err, GM_ERR_USAGE, "out of range: --temperature %.40s: must be 0 or more", value);
 	return 0;
 }
 
@@ -236,7 +237,7 @@ static int judge(const struct gm_check_result *check, bool quiet)
 			check->n_row, check->n_pick, check->n_mismatch, check->n_tie, check->n_weight_mismatch,
 			check->weight_error);
 	if (!good)
-		fprintf(stderr, "record-traces: verification failed: %s\n", check->first);
+		gm_note("verification failed: %s", check->first);
 	return good ? 0 : GM_PARTLY_DONE;
 }
 
@@ -255,9 +256,7 @@ static int record(struct state *s, struct gm_hook *hook, struct gm_error *err)
 	status = gm_record(hook, &s->texts, &s->record, &result, err);
 	if (status < 0) {
 		if (result.n_kept > 0)
-			fprintf(stderr,
-				"record-traces: %s.part keeps the first %" PRIu64
-				" tokens: traces verify --repair %s %s.part\n",
+			gm_note("%s.part keeps the first %" PRIu64 " tokens: traces verify --repair %s %s.part",
 				s->record.output, result.n_kept, s->record.output, s->record.output);
 		return status;
 	}
@@ -266,7 +265,7 @@ static int record(struct state *s, struct gm_hook *hook, struct gm_error *err)
 	if (s->record.verify)
 		status = judge(&result.check, s->record.quiet);
 	if (result.stopped) {
-		fprintf(stderr, "record-traces: interrupted: the trace ends after %" PRIu64 " tokens\n", result.n_token);
+		gm_note("interrupted: the trace ends after %" PRIu64 " tokens", result.n_token);
 		status = GM_PARTLY_DONE;
 	}
 	return status;
@@ -275,7 +274,7 @@ static int record(struct state *s, struct gm_hook *hook, struct gm_error *err)
 static int check_usage(const struct state *s, struct gm_error *err)
 {
 	if (!s->model)
-		return gm_fail(err, GM_ERR_USAGE, "no model: --model FILE.gguf");
+		return gm_fail(err, GM_ERR_USAGE, "no model: --model: give FILE.gguf");
 	if (s->list)
 		return 0;
 	if (!s->record.output)
@@ -283,6 +282,23 @@ static int check_usage(const struct state *s, struct gm_error *err)
 	if (s->texts.n == 0)
 		return gm_fail(err, GM_ERR_USAGE, "no text: --file FILE or --prompts FILE.jsonl");
 	return 0;
+}
+
+static int check_files(const struct state *s, struct gm_error *err)
+{
+	struct gm_file_use *use = gm_alloc(s->texts.n_path + 3, sizeof(*use), err);
+	size_t n = 0;
+
+	if (!use)
+		return GM_ERR_MEMORY;
+	for (; n < s->texts.n_path; n++)
+		use[n] = (struct gm_file_use){.path = s->texts.path[n], .what = "a text"};
+	use[n++] = (struct gm_file_use){.path = s->model, .what = "--model"};
+	use[n++] = (struct gm_file_use){.path = s->record.output, .what = "--out", .is_output = true};
+	use[n++] = (struct gm_file_use){.path = s->record.log_blocks, .what = "--log-blocks", .is_output = true};
+	int status = gm_files_check(use, n, err);
+	free(use);
+	return status;
 }
 
 static int run(int n_operand, char **operand, void *state, struct gm_error *err)
@@ -295,6 +311,8 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 	for (int i = 0; i < n_operand; i++)
 		GM_TRY(gm_texts_add_file(&s->texts, operand[i], s->label, err));
 	GM_TRY(check_usage(s, err));
+	if (!s->list)
+		GM_TRY(check_files(s, err));
 	s->hook.list_tensors = s->list ? stdout : NULL;
 	s->hook.log = s->verbose ? print_log : NULL;
 	s->hook.log_level = GM_HOOK_LOG_INFO;

@@ -35,7 +35,7 @@ static int take_flash(struct gm_hook_options *options, const char *value, struct
 			options->flash = (enum gm_hook_flash)i;
 			return GM_OK;
 		}
-	return gm_fail(err, GM_ERR_USAGE, "unknown: --flash-attention %.40s: auto, on or off", value);
+	return gm_fail(err, GM_ERR_USAGE, "unknown value: --flash-attention %.40s: auto, on or off", value);
 }
 
 int gm_model_option(struct gm_hook_options *options, int option_id, const char *value, struct gm_error *err)

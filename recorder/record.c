@@ -245,8 +245,8 @@ static int check_length(const struct record *r, const struct gm_text *text, size
 		return 0;
 	}
 	if (r->options->generate && n + r->options->n_generate > n_ctx)
-		return gm_fail(err, GM_ERR_USAGE, "%s: a prompt of %zu tokens and %u more: the context holds %u (--ctx)",
-			       text->id, n, r->options->n_generate, n_ctx);
+		return gm_fail(err, GM_ERR_USAGE, "a prompt of %zu tokens and %u more: %s: the context holds %u (--ctx)", n,
+			       r->options->n_generate, text->id, n_ctx);
 	if (n > n_ctx)
 		note(r, "%s: %zu tokens, longer than the context of %u: split into %zu sequences (--ctx)", text->id, n,
 		     n_ctx, (n + n_ctx - 1) / n_ctx);

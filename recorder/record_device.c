@@ -32,7 +32,7 @@ int gm_parse_device_capture(const char *text, enum gm_device_capture *out, struc
 			*out = (enum gm_device_capture)i;
 			return 0;
 		}
-	return gm_fail(err, GM_ERR_USAGE, "unknown: --device-capture %.40s: auto, on or off", text);
+	return gm_fail(err, GM_ERR_USAGE, "unknown value: --device-capture %.40s: auto, on or off", text);
 }
 
 struct gm_record_device *gm_record_device_new(const struct gm_record_device_options *options, struct gm_error *err)
@@ -49,7 +49,7 @@ struct gm_record_device *gm_record_device_new(const struct gm_record_device_opti
 static int fail_cuda(const struct gm_cuda *cuda, cudaError_t error, const char *what, struct gm_error *err)
 {
 	cuda->cudaGetLastError();
-	return gm_fail(err, GM_ERR_IO, "CUDA: %s: %s", what, cuda->cudaGetErrorString(error));
+	return gm_fail(err, GM_ERR_IO, "CUDA failed: %s: %s", what, cuda->cudaGetErrorString(error));
 }
 
 /* --- which device --- */
@@ -156,8 +156,10 @@ int gm_record_device_rows(struct gm_record_device *d, uint32_t layer, uint32_t f
 	device = find_device(d, rows, &reason);
 	if (device >= 0 && open_place(d, device, &reason) == 0)
 		return take(d, &d->place[device], layer, first, n, rows, err);
-	if (d->options.mode == GM_DEVICE_CAPTURE_ON)
-		return gm_fail(err, reason.code, "--device-capture on: %s", reason.text);
+	if (d->options.mode == GM_DEVICE_CAPTURE_ON) {
+		gm_error_at(&reason, "--device-capture on");
+		return gm_fail(err, reason.code, "%s", reason.text);
+	}
 	d->reason = reason;
 	return 0;
 }
@@ -168,7 +170,7 @@ int gm_record_device_host_rows(struct gm_record_device *d, uint32_t layer, struc
 		return 0;
 	if (d->options.mode == GM_DEVICE_CAPTURE_ON)
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
-			       "--device-capture on: the router's logits of MoE layer %u lie in host memory: give auto",
+			       "the router's logits of MoE layer %u lie in host memory: --device-capture on: give auto",
 			       layer);
 	return gm_record_device_flush(d, err);
 }

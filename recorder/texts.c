@@ -40,10 +40,24 @@ static int add(struct gm_texts *texts, char *text, size_t size, const char *id, 
 	return added->id && added->label ? 0 : GM_ERR_MEMORY;
 }
 
+/* Reads a file, whose name is kept. */
+static char *read_file(struct gm_texts *texts, const char *path, size_t *size, struct gm_error *err)
+{
+	char **grown = gm_realloc(texts->path, texts->n_path + 1, sizeof(*grown), err);
+
+	if (!grown)
+		return NULL;
+	texts->path = grown;
+	if (!(texts->path[texts->n_path] = gm_strdup(path, err)))
+		return NULL;
+	texts->n_path++;
+	return gm_read_file(path, MAX_BYTES, size, err);
+}
+
 int gm_texts_add_file(struct gm_texts *texts, const char *path, const char *label, struct gm_error *err)
 {
 	size_t size;
-	char *text = gm_read_file(path, MAX_BYTES, &size, err);
+	char *text = read_file(texts, path, &size, err);
 
 	if (!text)
 		return err ? err->code : GM_ERR_IO;
@@ -84,7 +98,7 @@ static int add_line(struct gm_texts *texts, const char *line, size_t length, con
 		return err ? err->code : GM_ERR_FORMAT;
 	status = add_prompt(texts, prompt, id, err);
 	if (status == GM_ERR_FORMAT)
-		status = gm_error_prefix(err, "%s", id);
+		status = gm_error_at(err, "%s", id);
 	gm_json_free(prompt);
 	return status;
 }
@@ -92,7 +106,7 @@ static int add_line(struct gm_texts *texts, const char *line, size_t length, con
 int gm_texts_add_prompts(struct gm_texts *texts, const char *path, struct gm_error *err)
 {
 	size_t size, at = 0;
-	char *file = gm_read_file(path, MAX_BYTES, &size, err);
+	char *file = read_file(texts, path, &size, err);
 	unsigned number = 1;
 	int status = 0;
 
@@ -117,6 +131,9 @@ void gm_texts_free(struct gm_texts *texts)
 		free(texts->text[i].label);
 		free(texts->text[i].answer);
 	}
+	for (size_t i = 0; i < texts->n_path; i++)
+		free(texts->path[i]);
+	free(texts->path);
 	free(texts->text);
 	memset(texts, 0, sizeof(*texts));
 }

@@ -16,6 +16,8 @@ struct gm_text {
 struct gm_texts {
 	struct gm_text *text;
 	size_t n, max;
+	char **path; /* [n_path] the files that they came from */
+	size_t n_path;
 };
 
 /* A file ("-": standard input) as one text; its id is the file's name without directory. label may be NULL. */

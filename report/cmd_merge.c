@@ -163,7 +163,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	GM_TRY_OUT(find_doubles(&inputs.sheet[kind], drop, &n_double, err));
 	GM_TRY_OUT(write_rows(&inputs.sheet[kind], drop, path ? path : "-", err));
 	if (n_double > 0)
-		fprintf(stderr, "report: %zu row%s that stood there twice left out\n", n_double, n_double == 1 ? "" : "s");
+		gm_note("%zu row%s that stood there twice left out", n_double, n_double == 1 ? "" : "s");
 out:
 	free(drop);
 	gm_inputs_free(&inputs);

@@ -7,6 +7,7 @@
 extern const struct gm_command gm_report_html;
 extern const struct gm_command gm_report_plot;
 extern const struct gm_command gm_report_table;
+extern const struct gm_command gm_report_stats;
 extern const struct gm_command gm_report_timeline;
 extern const struct gm_command gm_report_merge;
 extern const struct gm_command gm_report_check;

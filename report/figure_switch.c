@@ -1,5 +1,6 @@
 /* What happens around topic switches: means over the tokens at equal distance from a change of label. */
 #include "report/figure.h"
+#include "report/switches.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,8 +39,9 @@ struct view {
 	struct gm_figure *figure;
 	const struct gm_results *results;
 	const struct gm_sheet *sheet;
-	size_t label, trace, settings;
-	double *sequence, *rows, *accesses, *hits, *substituted, *dropped, *time; /* columns [n_row] */
+	struct gm_tokens tokens;
+	long *since; /* [n_row] tokens since the last switch, of one result */
+	double *rows, *accesses, *hits, *substituted, *dropped, *time; /* columns [n_row] */
 	struct line line[GM_MAX_COLOURS];
 	size_t n_line, cache;
 };
@@ -63,18 +65,14 @@ static void add_token(const struct view *v, struct line *line, size_t row, long 
 	}
 }
 
-static bool same_label(const struct view *v, size_t a, size_t b)
-{
-	return strcmp(gm_sheet_text(v->sheet, a, v->label), gm_sheet_text(v->sheet, b, v->label)) == 0;
-}
-
-/* The rows from..to-1 are the tokens of one result in order. A switch is a token whose sequence has another label than the token before. */
+/* The rows from..to-1 are the tokens of one result in order. */
 static void add_rows(const struct view *v, struct line *line, size_t from, size_t to)
 {
 	size_t last = to; /* the switch before this token; `to`: none */
 
+	line->n_switch += gm_switches_find(&v->tokens, from, to, v->since);
 	for (size_t row = from; row < to; row++) {
-		if (row > from && v->sequence[row] != v->sequence[row - 1] && !same_label(v, row, row - 1)) {
+		if (v->since[row - from] == 0) {
 			size_t start = row - from > BEFORE ? row - BEFORE : from;
 
 			/* Tokens before it, but not past the switch before it. */
@@ -83,10 +81,9 @@ static void add_rows(const struct view *v, struct line *line, size_t from, size_
 			for (size_t before = start; before < row; before++)
 				add_token(v, line, before, (long)before - (long)row);
 			last = row;
-			line->n_switch++;
 		}
 		if (last != to)
-			add_token(v, line, row, (long)(row - last));
+			add_token(v, line, row, v->since[row - from]);
 	}
 }
 
@@ -98,19 +95,12 @@ static struct line *find_line(struct view *v, size_t point)
 	return NULL;
 }
 
-static bool same_result(const struct view *v, size_t a, size_t b)
-{
-	return strcmp(gm_sheet_text(v->sheet, a, v->settings), gm_sheet_text(v->sheet, b, v->settings)) == 0 &&
-	       strcmp(gm_sheet_text(v->sheet, a, v->trace), gm_sheet_text(v->sheet, b, v->trace)) == 0;
-}
-
 static void collect(struct view *v)
 {
 	for (size_t from = 0, to; from < v->sheet->n_row; from = to) {
-		for (to = from + 1; to < v->sheet->n_row && same_result(v, from, to);)
-			to++;
-		struct line *line = find_line(v, gm_results_find(v->results, gm_sheet_text(v->sheet, from, v->trace),
-								 gm_sheet_text(v->sheet, from, v->settings)));
+		to = gm_tokens_end(&v->tokens, from);
+		struct line *line = find_line(v, gm_results_find(v->results, gm_sheet_text(v->sheet, from, v->tokens.trace),
+								 gm_sheet_text(v->sheet, from, v->tokens.settings)));
 		if (line)
 			add_rows(v, line, from, to);
 	}
@@ -232,8 +222,7 @@ static int build(struct view *v, struct gm_error *err)
 	struct {
 		double **values;
 		const char *name;
-	} columns[] = {{&v->sequence, "sequence"},
-		       {&v->rows, "rows"},
+	} columns[] = {{&v->rows, "rows"},
 		       {&v->accesses, "accesses"},
 		       {&v->hits, "hits"},
 		       {&v->substituted, "substituted_mass"},
@@ -243,9 +232,10 @@ static int build(struct view *v, struct gm_error *err)
 	for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
 		if (!(*columns[i].values = gm_sheet_numbers(v->sheet, columns[i].name, err)))
 			return err->code;
-	v->label = gm_sheet_find(v->sheet, "label");
-	v->trace = gm_sheet_find(v->sheet, "trace");
-	v->settings = gm_sheet_find(v->sheet, "settings_hash");
+	v->since = gm_alloc(v->sheet->n_row, sizeof(*v->since), err);
+	if (!v->since)
+		return GM_ERR_MEMORY;
+	GM_TRY(gm_tokens_make(&v->tokens, v->sheet, err));
 	GM_TRY(gm_figure_columns(v->figure, names, err));
 	v->figure->group = 1;
 	for (size_t s = 0; s < v->results->n_scene && v->figure->n_panel < GM_MAX_PANELS; s++)
@@ -261,7 +251,8 @@ int gm_figure_switch(struct gm_figure *figure, const struct gm_study *study, str
 	if (view.sheet->n_row == 0)
 		return GM_OK;
 	status = build(&view, err);
-	free(view.sequence);
+	gm_tokens_free(&view.tokens);
+	free(view.since);
 	free(view.rows);
 	free(view.accesses);
 	free(view.hits);

@@ -13,6 +13,14 @@ $(BUILD)/obj/gen/embedded_files.o: $(BUILD)/gen/embedded_files.c report/embedded
 
 $(LIBRARY): $(BUILD)/obj/gen/embedded_files.o
 
+# --- the findings of the paper, tried on a model: MODEL= and TEXTS= for one of yours (scripts/findings.sh) ---
+
+findings: llama ## emulate the paper's findings on tinymoe, write docs/findings.md (MODEL=x.gguf TEXTS=y.jsonl: yours)
+	@$(MAKE) --no-print-directory all
+	@BUILD="$(BUILD)" MODEL="$(MODEL)" TEXTS="$(TEXTS)" sh scripts/findings.sh
+
+.PHONY: findings
+
 # --- the page in a browser: Chromium is large, so this is not among the tests of `make test` ---
 
 BROWSER_OBJECTS := $(call object,$(wildcard tests/browser/*.c))

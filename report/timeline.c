@@ -152,7 +152,7 @@ static int read_events(struct gm_timeline_file *file, const struct gm_json *root
 		return GM_ERR_MEMORY;
 	for (const struct gm_json *event = gm_json_first(events); event; event = gm_json_next(event), number++)
 		if (take_event(file, event, err) < 0)
-			return gm_error_prefix(err, "%s, event %zu", path, number);
+			return gm_error_at(err, "%s, event %zu", path, number);
 	qsort(file->span, file->n, sizeof(*file->span), by_start);
 	mark_waited(file);
 	return find_tokens(file, path, err);

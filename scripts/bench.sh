@@ -50,6 +50,7 @@ fi
 "$build/bench/replay" "$work/full.gmt" --only "decode of head and tail" >>"$work/time"
 
 : >"$work/count"
+: >"$work/counted"
 path=-
 if command -v valgrind >/dev/null; then
 	path="callgrind $(valgrind --version | sed 's/valgrind-//'), scalar path"
@@ -78,4 +79,4 @@ END {
 			printf "%-36s %12.2f %14s  a %s\n", name, ns[name], (count < 0 ? "-" : sprintf("%.1f", count)), unit[name]
 	}
 	if (json == "yes") print "]}"
-}' "$work/count" $([ -f "$work/counted" ] && echo "$work/counted") "$work/time"
+}' "$work/count" "$work/counted" "$work/time"

@@ -47,23 +47,6 @@ int gm_sim_expand(struct gm_sim_state *state, bool lists, const struct gm_settin
 	return gm_grid_expand(state->grid, settings, n, err);
 }
 
-/* Standard input and output serve once. */
-static int check_streams(const struct gm_file_use *use, size_t n, struct gm_error *err)
-{
-	const char *taken[2] = {NULL, NULL};
-
-	for (size_t i = 0; i < n; i++) {
-		if (!use[i].path || strcmp(use[i].path, "-") != 0)
-			continue;
-		if (taken[use[i].is_output])
-			return gm_fail(err, GM_ERR_USAGE, "two %s: %s and %s are \"-\": give one a name",
-				       use[i].is_output ? "outputs on standard output" : "inputs on standard input",
-				       taken[use[i].is_output], use[i].what);
-		taken[use[i].is_output] = use[i].what;
-	}
-	return GM_OK;
-}
-
 int gm_sim_check_files(const struct gm_sim_state *state, int n_trace, char *const *trace, struct gm_error *err)
 {
 	static const char *const option[GM_N_SWEEP_FILE] = {"--csv", "--per-layer", "--per-sequence", "--per-token"};
@@ -82,7 +65,7 @@ int gm_sim_check_files(const struct gm_sim_state *state, int n_trace, char *cons
 	for (int i = 0; i < GM_N_SWEEP_FILE; i++)
 		use[n++] = (struct gm_file_use){.path = state->path[i], .what = option[i], .is_output = true};
 	use[n++] = (struct gm_file_use){.path = state->other, .what = state->other_option, .is_output = true};
-	int status = check_streams(use, n, err);
+	int status = gm_streams_check(use, n, err);
 	if (status == GM_OK)
 		status = gm_files_check(use, n, err);
 	free(use);
@@ -134,8 +117,7 @@ void gm_sim_tell_untimed(const struct gm_sweep *sweep)
 		const struct gm_point *point = &sweep->point[i];
 
 		if (!point->error.code && !point->plan.timed) {
-			fprintf(stderr, "sim: only counting, without times: %s: %s\n", gm_trace_path(sweep->trace),
-				point->plan.untimed);
+			gm_note("only counting, without times: %s: %s", gm_trace_path(sweep->trace), point->plan.untimed);
 			return;
 		}
 	}

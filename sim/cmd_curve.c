@@ -179,9 +179,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 
 	(void)n_operand;
 	GM_TRY(gm_files_check(files, sizeof(files) / sizeof(*files), err));
-	if (is_stdout(state->csv) && is_stdout(state->per_layer))
-		return gm_fail(err, GM_ERR_USAGE,
-			       "two outputs on standard output: --csv and --per-layer are \"-\": give one a name");
+	GM_TRY(gm_streams_check(files, sizeof(files) / sizeof(*files), err));
 	if (!(trace = gm_trace_open(operand[0], err)) ||
 	    !(curve = gm_curve_new(gm_trace_model(trace), state->warmup, state->reset, err))) {
 		status = err->code;

@@ -71,7 +71,7 @@ static void tell_failures(const struct gm_sweep *sweep)
 	char point[256];
 
 	if (sweep->damage.code) {
-		fprintf(stderr, "sim: no results of this trace: %s\n", sweep->damage.text);
+		gm_note("no results of this trace: %s", sweep->damage.text);
 		return;
 	}
 
@@ -80,12 +80,12 @@ static void tell_failures(const struct gm_sweep *sweep)
 
 		if (!error->code)
 			continue;
-		fprintf(stderr, "sim: grid point %zu left out (%s): %s\n", i + 1,
+		gm_note("grid point %zu left out (%s): %s", i + 1,
 			gm_settings_describe(sweep->point[i].settings, point, sizeof(point)), error->text);
 		told++;
 	}
 	if (sweep->n_failed > told)
-		fprintf(stderr, "sim: and %zu more grid points: see the column error\n", sweep->n_failed - told);
+		gm_note("and %zu more grid points: see the column error", sweep->n_failed - told);
 }
 
 /* What the traces came to so far. */
@@ -94,63 +94,89 @@ struct progress {
 	const char *whole;       /* the first trace that has results; "-" where it cannot be read again */
 };
 
-static int sweep_trace(const struct state *state, struct gm_trace *trace, const struct gm_settings *settings, size_t n,
-		       struct gm_preloads *preloads, struct gm_sweep_output *files, struct progress *progress,
-		       struct gm_error *err)
+/* One of the traces, and what stays of it if it is lost before its turn. */
+struct source {
+	const char *path;
+	struct gm_trace *trace; /* NULL: to be opened when its turn comes */
+	struct gm_model model;
+};
+
+/* Sweeps a trace; where it can no longer be opened, all its points have that as their error. */
+static int run_source(struct gm_sweep *sweep, struct source *source, const struct gm_settings *settings, size_t n,
+		      struct gm_preloads *preloads, const struct gm_sweep_options *options, struct gm_error *err)
+{
+	struct gm_error lost = {0};
+
+	if (!source->trace && !(source->trace = gm_trace_open(source->path, &lost))) {
+		if (lost.code == GM_ERR_MEMORY)
+			return gm_fail(err, lost.code, "%s", lost.text);
+		return gm_sweep_lost(sweep, source->path, &source->model, settings, n, &lost, err);
+	}
+	return gm_sweep_run(sweep, source->trace, settings, n, preloads, options, err);
+}
+
+static int sweep_source(const struct state *state, struct source *source, const struct gm_settings *settings, size_t n,
+			struct gm_preloads *preloads, struct gm_sweep_output *files, struct progress *progress,
+			struct gm_error *err)
 {
 	struct gm_sweep_options options = {.memory_bytes = state->memory ? state->memory : DEFAULT_MEMORY};
 	struct gm_sweep sweep = {0};
 	int status;
 
 	gm_sim_wants(&state->common, &options);
-	GM_TRY_OUT(gm_sweep_run(&sweep, trace, settings, n, preloads, &options, err));
+	GM_TRY_OUT(run_source(&sweep, source, settings, n, preloads, &options, err));
 	GM_TRY_OUT(gm_sweep_output_write(files, &sweep, err));
 	gm_sim_tell_untimed(&sweep);
 	tell_failures(&sweep);
 	progress->n_failed += sweep.n_failed;
 	progress->n_done += sweep.n_point - sweep.n_failed;
+	if (!progress->whole && sweep.n_failed < sweep.n_point)
+		progress->whole = gm_trace_seekable(source->trace) ? source->path : "-";
 	if (!gm_sim_writes_stdout(&state->common))
 		status = gm_table_sweep(stdout, &sweep, MAX_TABLE_ROWS, err);
 out:
 	gm_sweep_free(&sweep);
+	gm_trace_close(source->trace);
+	source->trace = NULL;
 	return status;
+}
+
+static void free_sources(struct source *source, int n)
+{
+	for (int i = 0; source && i < n; i++) {
+		gm_trace_close(source[i].trace);
+		gm_model_free(&source[i].model);
+	}
+	free(source);
 }
 
 /* Opens all traces, so that one which is missing is missed before the work begins. Those that can be opened again are closed meanwhile: there
  * may be more of them than files may be open. */
-static int check_traces(struct gm_trace **trace, int n, char *const *path, struct gm_error *err)
+static int check_sources(struct source *source, int n, char *const *path, struct gm_error *err)
 {
 	for (int i = 0; i < n; i++) {
-		if (!(trace[i] = gm_trace_open(path[i], err)))
+		source[i].path = path[i];
+		if (!(source[i].trace = gm_trace_open(path[i], err)))
 			return err->code;
-		if (gm_trace_seekable(trace[i])) {
-			gm_trace_close(trace[i]);
-			trace[i] = NULL;
+		GM_TRY(gm_model_copy(&source[i].model, gm_trace_model(source[i].trace), err));
+		if (gm_trace_seekable(source[i].trace)) {
+			gm_trace_close(source[i].trace);
+			source[i].trace = NULL;
 		}
 	}
 	return GM_OK;
 }
 
-static int sweep_traces(const struct state *state, struct gm_trace **trace, int n_trace, char *const *path,
-			const struct gm_settings *settings, size_t n, struct gm_sweep_output *files,
-			struct progress *progress, struct gm_error *err)
+static int sweep_sources(const struct state *state, struct source *source, int n_source, const struct gm_settings *settings,
+			 size_t n, struct gm_sweep_output *files, struct progress *progress, struct gm_error *err)
 {
 	struct gm_preloads *preloads = gm_preloads_new(err);
 	int status = preloads ? GM_OK : GM_ERR_MEMORY;
 
-	for (int i = 0; i < n_trace && status == GM_OK; i++) {
-		size_t n_done = progress->n_done;
-
+	for (int i = 0; i < n_source && status == GM_OK; i++) {
 		if (i > 0 && !gm_sim_writes_stdout(&state->common))
 			putchar('\n');
-		if (!trace[i] && !(trace[i] = gm_trace_open(path[i], err)))
-			status = err->code;
-		else
-			status = sweep_trace(state, trace[i], settings, n, preloads, files, progress, err);
-		if (!progress->whole && progress->n_done > n_done)
-			progress->whole = gm_trace_seekable(trace[i]) ? path[i] : "-";
-		gm_trace_close(trace[i]);
-		trace[i] = NULL;
+		status = sweep_source(state, &source[i], settings, n, preloads, files, progress, err);
 	}
 	gm_preloads_free(preloads);
 	return status;
@@ -160,7 +186,7 @@ static int write_page(struct state *state, const struct progress *progress, stru
 {
 	if (progress->whole)
 		return gm_sweep_page_write(&state->page, state->common.path, progress->whole, state->common.other, err);
-	fprintf(stderr, "sim: no page, as no point has results: --html %s\n", state->common.other);
+	gm_note("no page, as no point has results: --html %s", state->common.other);
 	return GM_OK;
 }
 
@@ -168,7 +194,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 {
 	struct state *state = data;
 	struct gm_sweep_output files = {0};
-	struct gm_trace **trace = NULL;
+	struct source *source = NULL;
 	struct progress progress = {0};
 	const struct gm_settings *settings;
 	size_t n;
@@ -177,21 +203,19 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	GM_TRY(gm_sim_expand(&state->common, true, &settings, &n, err));
 	GM_TRY(gm_sim_check_files(&state->common, n_operand, operand, err));
 	GM_TRY(gm_sim_check_preloads(&state->common, err));
-	if (!(trace = gm_alloc((size_t)n_operand, sizeof(struct gm_trace *), err)))
+	if (!(source = gm_alloc((size_t)n_operand, sizeof(*source), err)))
 		return GM_ERR_MEMORY;
-	GM_TRY_OUT(check_traces(trace, n_operand, operand, err));
+	GM_TRY_OUT(check_sources(source, n_operand, operand, err));
 	if (state->common.other)
 		GM_TRY_OUT(gm_sweep_page_begin(&state->page, state->common.path, err));
 	GM_TRY_OUT(gm_sweep_output_open(&files, state->common.path, settings->head_only, err));
-	GM_TRY_OUT(sweep_traces(state, trace, n_operand, operand, settings, n, &files, &progress, err));
+	GM_TRY_OUT(sweep_sources(state, source, n_operand, settings, n, &files, &progress, err));
 	GM_TRY_OUT(gm_sweep_output_commit(&files, err));
 	if (state->common.other)
 		GM_TRY_OUT(write_page(state, &progress, err));
 out:
 	gm_sweep_output_discard(&files);
-	for (int i = 0; i < n_operand; i++)
-		gm_trace_close(trace[i]);
-	free(trace);
+	free_sources(source, n_operand);
 	return status == GM_OK && progress.n_failed > 0 ? GM_PARTLY_DONE : status;
 }
 

@@ -87,9 +87,8 @@ static int write_all(struct gm_future *f, const struct gm_block *block, const ui
 		ssize_t n = pwrite(fileno(f->file), data, size, offset);
 
 		if (n <= 0)
-			return gm_fail(err, GM_ERR_IO,
-				       "cannot keep next uses in a temporary file: %s: free some space in %s",
-				       strerror(errno), P_tmpdir);
+			return gm_fail(err, GM_ERR_IO, "cannot keep next uses: temporary file in %s: %s", P_tmpdir,
+				       strerror(errno));
 		data += n;
 		offset += n;
 		size -= (size_t)n;
@@ -107,7 +106,7 @@ int gm_future_read(struct gm_future *f, const struct gm_block *block, uint32_t *
 		ssize_t n = pread(fileno(f->file), data, size, offset);
 
 		if (n <= 0)
-			return gm_fail(err, GM_ERR_IO, "cannot read next uses back from a temporary file: %s",
+			return gm_fail(err, GM_ERR_IO, "cannot read next uses back: temporary file in %s: %s", P_tmpdir,
 				       n ? strerror(errno) : "it is too short");
 		data += n;
 		offset += n;
@@ -126,7 +125,7 @@ static int walk_trace(struct gm_future *f, struct gm_trace *trace, enum gm_prefi
 
 	for (uint64_t b = gm_trace_n_block(trace); b-- > 0;) {
 		GM_TRY_OUT(gm_trace_read(trace, b, GM_WANT_HEAD, &block, err));
-		if (!next_use || block_values(f, &block) > n_value) {
+		if (n_value == 0 || block_values(f, &block) > n_value) {
 			uint32_t *grown = gm_realloc(next_use, block_values(f, &block), sizeof(*next_use), err);
 
 			if (!grown) {
@@ -169,8 +168,8 @@ static int prepare(struct gm_future *f, struct gm_trace *trace, enum gm_prefill 
 	f->top_k = model->top_k;
 	f->file = tmpfile();
 	if (!f->file)
-		return gm_fail(err, GM_ERR_IO, "cannot create a temporary file for next uses: %s: %s must be writable",
-			       strerror(errno), P_tmpdir);
+		return gm_fail(err, GM_ERR_IO, "cannot create a file for next uses: temporary file in %s: %s", P_tmpdir,
+			       strerror(errno));
 	f->first_use = gm_alloc(n_item, sizeof(*f->first_use), err);
 	w.next = gm_alloc(n_item, sizeof(*w.next), err);
 	w.seen = gm_alloc(n_item, sizeof(*w.seen), err);

@@ -192,18 +192,19 @@ static int read_member(struct gm_grid *grid, const struct gm_json *member, unsig
 
 	if (!option_id)
 		return gm_fail(err, GM_ERR_USAGE,
-			       "unknown key: \"%.40s\": give names of policy options, as \"cache-scope\"", key);
+			       "unknown key: key \"%.40s\": give names of policy options, as \"cache-scope\"", key);
 	if (*seen & 1u << (option_id - GM_OPTION_POLICY))
-		return gm_fail(err, GM_ERR_USAGE, "key twice: \"%s\" is written with - and with _: give it once", key);
+		return gm_fail(err, GM_ERR_USAGE, "key stands twice: key \"%s\", written with - and with _: give it once",
+			       key);
 	*seen |= 1u << (option_id - GM_OPTION_POLICY);
 	if (is_list && gm_json_size(member) == 0)
-		return gm_fail(err, GM_ERR_USAGE, "empty list: \"%s\": give at least one value", key);
+		return gm_fail(err, GM_ERR_USAGE, "empty list: key \"%s\": give at least one value", key);
 	for (const struct gm_json *item = is_list ? gm_json_first(member) : member; item && status == GM_OK;
 	     item = is_list ? gm_json_next(item) : NULL) {
 		text = scalar_text(item, buffer);
 		if (!text)
-			status = gm_fail(err, GM_ERR_USAGE, "not a value: \"%s\": give strings, numbers or true and false",
-					 key);
+			status = gm_fail(err, GM_ERR_USAGE,
+					 "not a value: key \"%s\": give strings, numbers or true and false", key);
 		else if (is_list)
 			status = expand_item(option_id, text, &texts, err);
 		else
@@ -230,7 +231,7 @@ int gm_grid_file(struct gm_grid *grid, const char *path, struct gm_error *err)
 	for (const struct gm_json *member = gm_json_first(json); member && status == GM_OK; member = gm_json_next(member))
 		status = read_member(grid, member, &seen, err);
 	if (status < 0)
-		gm_error_prefix(err, "--grid %s", path);
+		gm_error_at(err, "--grid %s", path);
 	gm_json_free(json);
 	return status;
 }

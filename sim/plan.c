@@ -263,7 +263,7 @@ static int resolve_hw(struct gm_plan *plan, const struct gm_settings *s, const s
 	GM_TRY(gm_hw_derive(s->profile, model, &plan->hw, err));
 	int status = gm_hw_check(&plan->hw, s->profile, needs_cpu, &why);
 	if (status < 0 && s->hw_given) {
-		gm_error_prefix(&why, "--hw %.60s", s->profile->name);
+		gm_error_at(&why, "--hw %.60s", s->profile->name);
 		return gm_fail(err, status, "%s", why.text);
 	}
 	plan->timed = status == GM_OK;

@@ -135,7 +135,7 @@ static void list_place(const char *dir, char *found, size_t size)
 }
 
 /* Says what is there; where nothing is, where it was sought. */
-static int unknown_profile(const char *name, struct gm_error *err)
+static int unknown_profile(struct gm_error *err)
 {
 	char found[120] = "", places[512] = "", dir[MAX_PATH];
 
@@ -149,12 +149,11 @@ static int unknown_profile(const char *name, struct gm_error *err)
 		}
 	}
 	if (*found)
-		return gm_fail(err, GM_ERR_USAGE, "unknown hardware profile: \"%.40s\": give instant,%s or a FILE.json",
-			       name, found);
+		return gm_fail(err, GM_ERR_USAGE, "unknown hardware profile: give instant,%s or a FILE.json", found);
 	return gm_fail(err, GM_ERR_USAGE,
-		       "unknown hardware profile: \"%.40s\": give instant, a FILE.json, or the profiles' folder in "
-		       "GATEMASS_PROFILES; there are none in %s",
-		       name, places);
+		       "unknown hardware profile: give instant, a FILE.json, or the profiles' folder in GATEMASS_PROFILES; "
+		       "there are none in %s",
+		       places);
 }
 
 /* --- reading --- */
@@ -209,7 +208,7 @@ static int read_member(const struct gm_json *member, struct gm_profile *profile,
 	for (size_t i = 0; i < N_KEY; i++)
 		if (strcmp(keys[i].name, name) == 0)
 			return read_number(&keys[i], member, number_of(profile, &keys[i]), err);
-	return gm_fail(err, GM_ERR_USAGE, "unknown key: \"%.40s\": docs/time-model.md lists the keys", name);
+	return gm_fail(err, GM_ERR_USAGE, "unknown key: key \"%.40s\": docs/time-model.md lists the keys", name);
 }
 
 /* The file's name without folders and .json: what a profile without a name is called. */
@@ -259,7 +258,7 @@ static int read_profile(const char *path, struct gm_profile *profile, struct gm_
 	if (status == GM_OK)
 		status = check_disk(profile, err);
 	if (status < 0)
-		gm_error_prefix(err, "profile %s", path);
+		gm_error_at(err, "profile %s", path);
 	gm_json_free(json);
 	return status;
 }
@@ -285,7 +284,7 @@ int gm_profile_load(const char *name_or_path, struct gm_profile *profile, struct
 	} else if (find_file(name_or_path, path)) {
 		status = read_profile(path, profile, err);
 	} else {
-		status = unknown_profile(name_or_path, err);
+		status = unknown_profile(err);
 	}
 	if (status < 0)
 		gm_profile_free(profile);

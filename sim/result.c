@@ -89,13 +89,7 @@ const struct gm_column gm_result_columns[] = {
 
 /* --- filling --- */
 
-void gm_result_begin(struct gm_result *r, const struct gm_trace *trace, const struct gm_settings *s)
-{
-	gm_result_begin_live(r, gm_trace_path(trace), gm_trace_model(trace), s);
-}
-
-void gm_result_begin_live(struct gm_result *r, const char *source, const struct gm_model *model,
-			  const struct gm_settings *s)
+void gm_result_begin(struct gm_result *r, const char *source, const struct gm_model *model, const struct gm_settings *s)
 {
 	const double unknown = (double)NAN;
 

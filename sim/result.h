@@ -36,12 +36,9 @@ struct gm_result {
 	char error[256];
 };
 
-/* The settings of a row; counts, trace_hash and error stay empty. */
-void gm_result_begin(struct gm_result *result, const struct gm_trace *trace, const struct gm_settings *settings);
-
-/* The same where no trace is replayed: source stands in the column trace. */
-void gm_result_begin_live(struct gm_result *result, const char *source, const struct gm_model *model,
-			  const struct gm_settings *settings);
+/* The settings of a row; counts, trace_hash and error stay empty. source stands in the column trace. */
+void gm_result_begin(struct gm_result *result, const char *source, const struct gm_model *model,
+		     const struct gm_settings *settings);
 
 /* What a plan resolved (sizes, hash). */
 void gm_result_plan(struct gm_result *result, const struct gm_plan *plan);

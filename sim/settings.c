@@ -84,13 +84,12 @@ static int keep_text(struct gm_settings_store *store, const char *text, const ch
 
 /* --- one option each --- */
 
-static int set_layers(const char *text, const char *count, struct gm_settings *out, struct gm_error *err)
+static int set_layers(const char *count, struct gm_settings *out, struct gm_error *err)
 {
 	uint64_t n;
 
 	if (!count || gm_parse_u64(count, "", 0, GM_MAX_LAYER, &n, NULL) < 0)
-		return gm_fail(err, GM_ERR_USAGE, "not a number of layers: \"%.60s\": give NAME:N, N the layers on the CPU",
-			       text);
+		return gm_fail(err, GM_ERR_USAGE, "not a number of layers: give NAME:N, N the layers on the CPU");
 	out->cpu_layers = (int64_t)n;
 	return GM_OK;
 }
@@ -109,11 +108,11 @@ static int set_policy(struct gm_settings_store *store, const char *text, struct 
 			 preset->takes_layers ? ":N" : "");
 	}
 	if (!preset->name)
-		return gm_fail(err, GM_ERR_USAGE, "unknown preset: \"%.40s\": give one of %s", text, known);
+		return gm_fail(err, GM_ERR_USAGE, "unknown preset: give one of %s", known);
 	if (colon && !preset->takes_layers)
-		return gm_fail(err, GM_ERR_USAGE, "a preset without arguments: \"%.60s\": give %s", text, preset->name);
+		return gm_fail(err, GM_ERR_USAGE, "a preset without arguments: give %s", preset->name);
 	if (preset->takes_layers)
-		GM_TRY(set_layers(text, colon ? colon + 1 : NULL, out, err));
+		GM_TRY(set_layers(colon ? colon + 1 : NULL, out, err));
 	if (preset->evict)
 		GM_TRY(gm_evict_parse(preset->evict, &out->evict, err));
 	if (preset->miss)
@@ -142,8 +141,7 @@ static int set_cache_list(struct gm_settings_store *store, const char *path, str
 		return err->code;
 	n = gm_json_size(json);
 	if (gm_json_type(json) != GM_JSON_ARRAY || n == 0 || n > GM_MAX_LAYER) {
-		status = gm_fail(err, GM_ERR_USAGE,
-				 "not a list of slots: %s: give [8, 8, 16, ...], a number for each layer", path);
+		status = gm_fail(err, GM_ERR_USAGE, "not a list of slots: give [8, 8, 16, ...], a number for each layer");
 		goto out;
 	}
 	list = gm_alloc(n, sizeof(*list), err);
@@ -151,8 +149,8 @@ static int set_cache_list(struct gm_settings_store *store, const char *path, str
 		double value = gm_json_value(item);
 		if (!(value >= 0 && value <= GM_MAX_EXPERT && value == floor(value))) {
 			status = gm_fail(err, GM_ERR_USAGE,
-					 "not a number of slots: %s, item %zu: give a whole number from 0 to %u", path,
-					 i + 1, GM_MAX_EXPERT);
+					 "not a number of slots: item %zu: give a whole number from 0 to %u", i + 1,
+					 GM_MAX_EXPERT);
 			goto out;
 		}
 		list[i++] = (uint32_t)value;
@@ -176,7 +174,7 @@ static int set_percent(const char *text, struct gm_settings *out, struct gm_erro
 	snprintf(number, sizeof(number), "%.*s", (int)length, text);
 	if (length >= sizeof(number) || gm_parse_double(number, "", &out->cache_percent, NULL) < 0 ||
 	    !(out->cache_percent >= 0 && out->cache_percent <= 100))
-		return gm_fail(err, GM_ERR_USAGE, "not a share: \"%.60s\": give 0%% to 100%%", text);
+		return gm_fail(err, GM_ERR_USAGE, "not a share: give 0%% to 100%%");
 	out->cache_kind = GM_CACHE_PERCENT;
 	return GM_OK;
 }
@@ -191,13 +189,11 @@ static int set_cache(struct gm_settings_store *store, const char *text, struct g
 	if (ends_in(text, "%"))
 		return set_percent(text, out, err);
 	if (gm_parse_bytes(text, "", &out->cache_size, &has_unit, NULL) < 0)
-		return gm_fail(
-			err, GM_ERR_USAGE,
-			"not a cache size: \"%.60s\": give slots a layer (32), a share (25%%), bytes (6GiB) or FILE.json",
-			text);
+		return gm_fail(err, GM_ERR_USAGE,
+			       "not a cache size: give slots a layer (32), a share (25%%), bytes (6GiB) or FILE.json");
 	out->cache_kind = has_unit ? GM_CACHE_BYTES : GM_CACHE_SLOTS;
 	if (has_unit && out->cache_size == 0)
-		return gm_fail(err, GM_ERR_USAGE, "no bytes: \"%.60s\": give room for one expert at least", text);
+		return gm_fail(err, GM_ERR_USAGE, "no bytes: give room for one expert at least");
 	return GM_OK;
 }
 
@@ -206,7 +202,7 @@ static int set_word(const char *text, const char *first, const char *second, int
 {
 	*out = strcmp(text, second) == 0;
 	if (*out == 0 && strcmp(text, first) != 0)
-		return gm_fail(err, GM_ERR_USAGE, "unknown value: \"%.60s\": give %s or %s", text, first, second);
+		return gm_fail(err, GM_ERR_USAGE, "unknown value: give %s or %s", first, second);
 	return GM_OK;
 }
 
@@ -245,7 +241,7 @@ static int set_hw(struct gm_settings_store *store, const char *text, struct gm_s
 static int set_warmup(const char *text, struct gm_settings *out, struct gm_error *err)
 {
 	if (gm_parse_u64(text, "", 0, UINT64_C(1) << 53, &out->warmup, NULL) < 0)
-		return gm_fail(err, GM_ERR_USAGE, "not a number of tokens: \"%.60s\": give a whole number from 0 on", text);
+		return gm_fail(err, GM_ERR_USAGE, "not a number of tokens: give a whole number from 0 on");
 	return GM_OK;
 }
 
@@ -284,7 +280,7 @@ static int set(struct gm_settings_store *store, int option_id, const char *text,
 		return GM_OK;
 	default:
 		if (*text == '\0')
-			return gm_fail(err, GM_ERR_USAGE, "empty name: \"\": give a trace, or none");
+			return gm_fail(err, GM_ERR_USAGE, "empty name: give a trace, or none");
 		out->preload = NULL;
 		return strcmp(text, "none") == 0 ? GM_OK : keep_text(store, text, &out->preload, err);
 	}
@@ -296,7 +292,7 @@ int gm_settings_set(struct gm_settings_store *store, int option_id, const char *
 	int status = set(store, option_id, text, out, err);
 
 	if (status < 0)
-		gm_error_prefix(err, "--%s", gm_settings_option(option_id)->name);
+		gm_error_at(err, "--%s \"%.60s\"", gm_settings_option(option_id)->name, text);
 	return status;
 }
 

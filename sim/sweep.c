@@ -446,7 +446,8 @@ static void spread_damage(struct gm_sweep *sweep)
 int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm_settings *settings, size_t n_point,
 		 struct gm_preloads *preloads, const struct gm_sweep_options *options, struct gm_error *err)
 {
-	*sweep = (struct gm_sweep){.trace = trace, .options = options};
+	*sweep = (struct gm_sweep){
+		.trace = trace, .path = gm_trace_path(trace), .model = gm_trace_model(trace), .options = options};
 	if (!(sweep->point = gm_alloc(n_point, sizeof(*sweep->point), err)))
 		return GM_ERR_MEMORY;
 	sweep->n_point = n_point;
@@ -462,6 +463,21 @@ int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm
 		return status;
 	for (size_t i = 0; i < n_point; i++)
 		sweep->n_failed += gm_sweep_point(sweep, i)->error.code != 0;
+	return GM_OK;
+}
+
+int gm_sweep_lost(struct gm_sweep *sweep, const char *path, const struct gm_model *model,
+		  const struct gm_settings *settings, size_t n_point, const struct gm_error *why, struct gm_error *err)
+{
+	*sweep = (struct gm_sweep){.path = path, .model = model, .damage = *why};
+	if (!(sweep->point = gm_alloc(n_point, sizeof(*sweep->point), err)))
+		return GM_ERR_MEMORY;
+	sweep->n_point = sweep->n_failed = n_point;
+	for (size_t i = 0; i < n_point; i++) {
+		sweep->point[i].settings = &settings[i];
+		sweep->point[i].twin = i;
+	}
+	spread_damage(sweep);
 	return GM_OK;
 }
 
@@ -483,9 +499,9 @@ void gm_sweep_free(struct gm_sweep *sweep)
 void gm_sweep_result(const struct gm_sweep *sweep, size_t i, struct gm_result *result)
 {
 	const struct gm_point *point = &sweep->point[i], *twin = gm_sweep_point(sweep, i);
-	const char *hash = gm_trace_hash(sweep->trace);
+	const char *hash = sweep->trace ? gm_trace_hash(sweep->trace) : NULL;
 
-	gm_result_begin(result, sweep->trace, point->settings);
+	gm_result_begin(result, sweep->path, sweep->model, point->settings);
 	snprintf(result->trace_hash, sizeof(result->trace_hash), "%s", hash ? hash : "");
 	if (point->plan.hash[0])
 		gm_result_plan(result, &point->plan);

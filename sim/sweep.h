@@ -40,7 +40,9 @@ struct gm_point {
 };
 
 struct gm_sweep {
-	struct gm_trace *trace;
+	struct gm_trace *trace; /* NULL: it was lost before it could be swept */
+	const char *path;       /* of the trace */
+	const struct gm_model *model;
 	const struct gm_sweep_options *options;
 	struct gm_point *point; /* [n_point] in the order of the grid */
 	size_t n_point, n_failed;
@@ -54,6 +56,11 @@ struct gm_sweep {
 int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm_settings *settings, size_t n_point,
 		 struct gm_preloads *preloads, const struct gm_sweep_options *options, struct gm_error *err);
 void gm_sweep_free(struct gm_sweep *sweep);
+
+/* A sweep of a trace that can no longer be opened (one of several that was removed meanwhile): all points have the error why. path, model and
+ * settings must outlive the sweep. Release with gm_sweep_free. */
+int gm_sweep_lost(struct gm_sweep *sweep, const char *path, const struct gm_model *model,
+		  const struct gm_settings *settings, size_t n_point, const struct gm_error *why, struct gm_error *err);
 
 /* The row of a point. */
 void gm_sweep_result(const struct gm_sweep *sweep, size_t point, struct gm_result *result);

@@ -284,7 +284,7 @@ static void measure(char (*cells)[CELL], size_t n, int *width)
 
 int gm_table_sweep(FILE *out, const struct gm_sweep *sweep, size_t max_row, struct gm_error *err)
 {
-	const struct gm_model *model = gm_trace_model(sweep->trace);
+	const struct gm_model *model = sweep->model;
 	size_t n = sweep->n_point < max_row ? sweep->n_point : max_row;
 	char(*cells)[CELL] = gm_alloc(n * N_VIEW, CELL, err);
 	char names[N_VIEW][CELL];
@@ -301,9 +301,11 @@ int gm_table_sweep(FILE *out, const struct gm_sweep *sweep, size_t max_row, stru
 	measure(cells, n, width);
 	for (size_t v = 0; v < N_VIEW; v++)
 		snprintf(names[v], CELL, "%s", views[v].name);
-	fprintf(out, "%s: %s, %u layers x %u experts, %u used, %" PRIu64 " tokens\n", gm_trace_path(sweep->trace),
-		*model->name ? model->name : "unnamed model", model->n_layer, model->n_expert, model->top_k,
-		gm_trace_n_token(sweep->trace));
+	fprintf(out, "%s: %s, %u layers x %u experts, %u used", sweep->path, *model->name ? model->name : "unnamed model",
+		model->n_layer, model->n_expert, model->top_k);
+	if (sweep->trace)
+		fprintf(out, ", %" PRIu64 " tokens", gm_trace_n_token(sweep->trace));
+	fputc('\n', out);
 	put_line(out, names, width);
 	for (size_t i = 0; i < n; i++)
 		put_line(out, cells + i * N_VIEW, width);

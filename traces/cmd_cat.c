@@ -1,4 +1,5 @@
 /* `traces cat`: several traces of one model as one. */
+#include "base/file.h"
 #include "base/number.h"
 #include "base/progress.h"
 #include "traces/commands.h"
@@ -211,6 +212,18 @@ out:
 	return status;
 }
 
+static int check_files(const struct state *s, int n_operand, char **operand, struct gm_error *err)
+{
+	const struct gm_file_use out = {s->output, "--out", true};
+
+	for (int i = 0; i < n_operand; i++) {
+		const struct gm_file_use use[] = {{operand[i], "TRACE", false}, out};
+
+		GM_TRY(gm_files_check(use, 2, err));
+	}
+	return GM_OK;
+}
+
 static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 {
 	struct state *s = state;
@@ -219,6 +232,7 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 
 	if (!s->output)
 		return gm_fail(err, GM_ERR_USAGE, "no output: --out FILE: the trace to write");
+	GM_TRY(check_files(s, n_operand, operand, err));
 	first = gm_trace_open(operand[0], err);
 	if (!first)
 		return err->code;

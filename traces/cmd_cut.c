@@ -1,4 +1,5 @@
 /* `traces cut`: some of a trace's sequences, tokens and layers as a trace of their own. */
+#include "base/file.h"
 #include "base/number.h"
 #include "base/progress.h"
 #include "traces/commands.h"
@@ -318,6 +319,9 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 	(void)n_operand;
 	if (!s->output)
 		return gm_fail(err, GM_ERR_USAGE, "no output: --out FILE: the trace to write");
+	const struct gm_file_use use[] = {{operand[0], "TRACE", false}, {s->output, "--out", true}};
+
+	GM_TRY(gm_files_check(use, 2, err));
 	if (!s->tokens)
 		s->last = UINT64_MAX;
 	trace = gm_trace_open(operand[0], err);

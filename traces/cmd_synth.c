@@ -297,7 +297,7 @@ static int synth_run(int n_operand, char **operand, void *state, struct gm_error
 	(void)n_operand;
 	(void)operand;
 	if (!s->output)
-		return gm_fail(err, GM_ERR_USAGE, "no output: give -o FILE.gmt");
+		return gm_fail(err, GM_ERR_USAGE, "no output: --out FILE: the trace to write");
 	if (!s->preset)
 		s->preset = &gm_synth_presets[0];
 	GM_TRY(set_options(s, &o, err));

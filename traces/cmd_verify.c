@@ -35,10 +35,14 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 
 static void print_problems(const char *path, const struct gm_trace_problem *problem, uint64_t n)
 {
-	for (uint64_t i = 0; i < n && i < GM_MAX_PROBLEMS; i++)
-		fprintf(stderr, "%s: offset %" PRIu64 ": %s\n", path, problem[i].offset, problem[i].text);
+	for (uint64_t i = 0; i < n && i < GM_MAX_PROBLEMS; i++) {
+		struct gm_error one = {0};
+
+		gm_trace_problem_fail(&problem[i], path, &one);
+		gm_note("%s", one.text);
+	}
 	if (n > GM_MAX_PROBLEMS)
-		fprintf(stderr, "%s: and %" PRIu64 " problems more\n", path, n - GM_MAX_PROBLEMS);
+		gm_note("%" PRIu64 " problems more: %s", n - GM_MAX_PROBLEMS, path);
 }
 
 static void print_report(const char *path, const struct gm_verify_report *r)
@@ -122,7 +126,7 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 		if (status < 0 && i == n_operand - 1 && !failed)
 			return gm_fail(err, status, "%s", one.text);
 		if (status < 0) {
-			fprintf(stderr, "traces: %s\n", one.text);
+			gm_note("%s", one.text);
 			failed = true;
 		}
 	}

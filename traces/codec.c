@@ -189,16 +189,16 @@ static int parse_part(const struct gm_geometry *g, const uint8_t *entry, uint64_
 		return gm_fail(err, GM_ERR_FORMAT, "column %s has part %u: must have %u parts", name, part, n_part);
 	struct gm_part *slot = &d->part[gm_column_slot(column) + (int)part];
 	if (slot->there)
-		return gm_fail(err, GM_ERR_FORMAT, "column %s, part %u: stands there twice", name, part);
+		return gm_fail(err, GM_ERR_FORMAT, "a part stands twice: column %s, part %u: must stand once", name, part);
 	if (p.encoding > GM_ENCODING_ZSTD || gm_get_u32(entry + 12) != 0)
-		return gm_fail(err, GM_ERR_FORMAT, "column %s, part %u: encoding %u: must be 0 or 1", name, part,
-			       p.encoding);
+		return gm_fail(err, GM_ERR_FORMAT, "encoding %u: column %s, part %u: must be 0 or 1", p.encoding, name,
+			       part);
 	if (p.raw != gm_column_raw(g, column, part, d->n_token, d->n_row))
-		return gm_fail(err, GM_ERR_FORMAT, "column %s, part %u: %u bytes: must be %llu", name, part, p.raw,
+		return gm_fail(err, GM_ERR_FORMAT, "%u bytes: column %s, part %u: must be %llu", p.raw, name, part,
 			       (unsigned long long)gm_column_raw(g, column, part, d->n_token, d->n_row));
 	if (p.encoding == GM_ENCODING_RAW && p.raw != p.stored)
-		return gm_fail(err, GM_ERR_FORMAT, "column %s, part %u: %u bytes stored as they are in %u: not possible",
-			       name, part, p.raw, p.stored);
+		return gm_fail(err, GM_ERR_FORMAT, "%u bytes stored as they are in %u: column %s, part %u: must be as many",
+			       p.raw, p.stored, name, part);
 	*slot = p;
 	return GM_OK;
 }
@@ -210,8 +210,8 @@ static int check_complete(const struct gm_geometry *g, const struct gm_directory
 		for (uint32_t p = 0; p < n_part; p++)
 			there += d->part[columns[i].slot + (int)p].there;
 		if (there != n_part && !(there == 0 && columns[i].id >= GM_COLUMN_OPTIONAL))
-			return gm_fail(err, GM_ERR_FORMAT, "column %s: %u of its %u parts are there: must be all",
-				       columns[i].name, there, n_part);
+			return gm_fail(err, GM_ERR_FORMAT, "%u of %u parts are there: column %s: must be all", there,
+				       n_part, columns[i].name);
 	}
 	return GM_OK;
 }
@@ -267,7 +267,7 @@ int gm_directory_check_parts(const uint8_t *payload, struct gm_error *err)
 		const uint8_t *entry = payload + GM_DIRECTORY_BYTES + (size_t)i * GM_PART_BYTES;
 		uint32_t stored = gm_get_u32(entry + 8);
 		if (gm_hash(data, stored) != gm_get_u64(entry + 16))
-			return gm_fail(err, GM_ERR_FORMAT, "column %u (%s), part %u: the checksum does not match: damaged",
+			return gm_fail(err, GM_ERR_FORMAT, "the checksum does not match: column %u (%s), part %u: damaged",
 				       gm_get_u16(entry), gm_column_name(gm_get_u16(entry)), entry[2]);
 		data += stored;
 	}

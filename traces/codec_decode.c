@@ -29,7 +29,7 @@ static int open_part(struct decoder *d, uint32_t column, uint32_t part, struct g
 
 	*out = stored;
 	if (gm_hash(stored, p->stored) != p->hash) {
-		gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: the checksum does not match: damaged",
+		gm_fail(d->err, GM_ERR_FORMAT, "the checksum does not match: column %s, part %u: damaged",
 			gm_column_name(column), part);
 		return GM_ERR_FORMAT;
 	}
@@ -42,8 +42,8 @@ static int open_part(struct decoder *d, uint32_t column, uint32_t part, struct g
 	GM_TRY(gm_buffer_reserve(scratch, p->raw, d->err));
 	size_t n = ZSTD_decompressDCtx(codec->decompress, scratch->data, p->raw, stored, p->stored);
 	if (n != p->raw) {
-		gm_fail(d->err, GM_ERR_FORMAT, "column %s, part %u: does not unpack to %u bytes: %s",
-			gm_column_name(column), part, p->raw, ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is shorter");
+		gm_fail(d->err, GM_ERR_FORMAT, "does not unpack to %u bytes: column %s, part %u: %s", p->raw,
+			gm_column_name(column), part, ZSTD_isError(n) ? ZSTD_getErrorName(n) : "it is shorter");
 		return GM_ERR_FORMAT;
 	}
 	*out = scratch->data;
@@ -136,12 +136,12 @@ static int read_tokens(struct decoder *d)
 	GM_TRY(read_token_column(d, GM_COLUMN_PASS, b->pass, true));
 	for (uint32_t i = 1; i < b->n_token; i++) {
 		if (b->sequence[i] < b->sequence[i - 1])
-			return gm_fail(d->err, GM_ERR_FORMAT, "token %u of the block: sequence %u after %u: must not fall",
-				       i, b->sequence[i], b->sequence[i - 1]);
+			return gm_fail(d->err, GM_ERR_FORMAT, "sequence %u after %u: token %u of the block: must not fall",
+				       b->sequence[i], b->sequence[i - 1], i);
 		if (b->pass[i] < b->pass[i - 1] || (b->pass[i] == b->pass[i - 1] && b->sequence[i] != b->sequence[i - 1]))
 			return gm_fail(d->err, GM_ERR_FORMAT,
-				       "token %u of the block: pass %u after %u: must not fall, nor span two sequences", i,
-				       b->pass[i], b->pass[i - 1]);
+				       "pass %u after %u: token %u of the block: must not fall, nor span two sequences",
+				       b->pass[i], b->pass[i - 1], i);
 	}
 	if (b->logprob && d->directory->part[GM_SLOT_LOGPROB].there)
 		return read_token_column(d, GM_COLUMN_LOGPROB, b->logprob, false);
@@ -239,7 +239,8 @@ static int check_ids(struct decoder *d, const uint16_t *ids, uint32_t n_distinct
 			stamp[ids[r]] = now;
 		}
 		if (twice)
-			return gm_fail(d->err, GM_ERR_FORMAT, "row %u of the block names an expert twice", row);
+			return gm_fail(d->err, GM_ERR_FORMAT,
+				       "an expert stands twice: row %u of the block: must stand once", row);
 	}
 	return GM_OK;
 }
@@ -369,7 +370,7 @@ static int read_weights(struct decoder *d)
 		}
 		if (negative || !(sum >= 1 - 1e-9 && sum <= 1 + 1e-9))
 			return gm_fail(d->err, GM_ERR_FORMAT,
-				       "row %u of the block: its weights must not be negative and must sum to 1", row);
+				       "wrong weights: row %u of the block: must not be negative and must sum to 1", row);
 	}
 	return GM_OK;
 }

@@ -1,6 +1,7 @@
 /* Exporter for topk-csv: the selected experts in rank order with their gate weights (R3), from traces of both kinds. */
 #include "base/csv.h"
 #include "base/number.h"
+#include "base/options.h"
 #include "traces/export_common.h"
 #include "traces/select.h"
 
@@ -168,7 +169,7 @@ int gm_export_topk_csv(struct gm_trace *trace, const struct gm_export_options *o
 	GM_TRY_OUT(write_rows(&x, options, err));
 	GM_TRY_OUT(gm_output_commit(&x.out, err));
 	if (x.long_passes && !x.extra && !options->quiet)
-		fputs("traces: note: this trace has passes of several tokens: the columns of --extra keep them\n", stderr);
+		gm_note("note: this trace has passes of several tokens: the columns of --extra keep them");
 out:
 	gm_output_discard(&x.out);
 	free(x.weight);

@@ -59,10 +59,10 @@ int gm_preamble_check(const uint8_t *data, size_t size, struct gm_error *err)
 		return gm_fail(err, GM_ERR_FORMAT, "cut off at byte %zu, in the first %u bytes: nothing to save", size,
 			       GM_PREAMBLE_BYTES);
 	if (gm_get_u32(data + 8) != GM_TRACE_VERSION)
-		return gm_fail(err, GM_ERR_FORMAT, "byte 8: format version %u: this program reads version %u",
+		return gm_fail(err, GM_ERR_FORMAT, "format version %u: byte 8: this program reads version %u",
 			       gm_get_u32(data + 8), GM_TRACE_VERSION);
 	if (gm_get_u32(data + 12) != 0)
-		return gm_fail(err, GM_ERR_FORMAT, "byte 12: the reserved field is %u: must be 0", gm_get_u32(data + 12));
+		return gm_fail(err, GM_ERR_FORMAT, "the reserved field is %u: byte 12: must be 0", gm_get_u32(data + 12));
 	return GM_OK;
 }
 
@@ -130,14 +130,14 @@ int gm_frame_check(const struct gm_frame *frame, const uint8_t *payload, size_t 
 
 	if (frame->flags & GM_FRAME_PREFIX) {
 		if (size < 4)
-			return gm_fail(err, GM_ERR_FORMAT, "frame %s: %zu bytes: must be at least 4", frame->name, size);
+			return gm_fail(err, GM_ERR_FORMAT, "frame %s of %zu bytes: must be at least 4", frame->name, size);
 		covered = gm_get_u32(payload);
 	}
 	if (covered > size || covered > frame->length)
-		return gm_fail(err, GM_ERR_FORMAT, "frame %s: its checksum is said to cover %llu bytes of %llu: damaged",
-			       frame->name, (unsigned long long)covered, (unsigned long long)frame->length);
+		return gm_fail(err, GM_ERR_FORMAT, "a checksum that is said to cover %llu bytes of %llu: frame %s: damaged",
+			       (unsigned long long)covered, (unsigned long long)frame->length, frame->name);
 	if (gm_hash(payload, (size_t)covered) != frame->hash)
-		return gm_fail(err, GM_ERR_FORMAT, "frame %s: the checksum does not match: damaged", frame->name);
+		return gm_fail(err, GM_ERR_FORMAT, "the checksum does not match: frame %s: damaged", frame->name);
 	return GM_OK;
 }
 
@@ -145,7 +145,8 @@ int gm_frame_check(const struct gm_frame *frame, const uint8_t *payload, size_t 
 static int copy_text(const uint8_t *data, uint32_t n, const char *what, char **out, struct gm_error *err)
 {
 	if (n > GM_MAX_TEXT_BYTES || memchr(data, 0, n))
-		return gm_fail(err, GM_ERR_FORMAT, "%s of a sequence: must be at most %u bytes without a NUL", what,
+		return gm_fail(err, GM_ERR_FORMAT,
+			       "%s of a sequence is no text of the format: must be at most %u bytes without a NUL", what,
 			       GM_MAX_TEXT_BYTES);
 	*out = gm_alloc((size_t)n + 1, 1, err);
 	if (!*out)
@@ -171,13 +172,13 @@ int gm_seqn_parse(const uint8_t *payload, size_t size, struct gm_seqn *out, stru
 {
 	memset(out, 0, sizeof(*out));
 	if (size < GM_SEQN_BYTES)
-		return gm_fail(err, GM_ERR_FORMAT, "frame SEQN: %zu bytes: must be at least %u", size, GM_SEQN_BYTES);
+		return gm_fail(err, GM_ERR_FORMAT, "frame SEQN of %zu bytes: must be at least %u", size, GM_SEQN_BYTES);
 	uint32_t n_id = gm_get_u32(payload + 4), n_label = gm_get_u32(payload + 8);
 	if ((uint64_t)n_id + n_label + GM_SEQN_BYTES != size)
-		return gm_fail(err, GM_ERR_FORMAT, "frame SEQN: texts of %u and %u bytes do not fill its %zu", n_id,
+		return gm_fail(err, GM_ERR_FORMAT, "texts of %u and %u bytes do not fill %zu: frame SEQN: damaged", n_id,
 			       n_label, size);
 	if (gm_get_u32(payload + 12) != 0)
-		return gm_fail(err, GM_ERR_FORMAT, "frame SEQN: the reserved field must be 0");
+		return gm_fail(err, GM_ERR_FORMAT, "the reserved field is not 0: frame SEQN: must be 0");
 	out->index = gm_get_u32(payload);
 	int status = copy_text(payload + GM_SEQN_BYTES, n_id, "id", &out->id, err);
 	if (status == GM_OK)
@@ -299,14 +300,15 @@ static int parse_blocks(struct gm_index *index, const uint8_t *entry, uint64_t n
 					   .n_row = gm_get_u32(entry + 20),
 					   .hash = gm_get_u64(entry + 24)};
 		if (b.offset <= previous || b.offset > end || end - b.offset < GM_FRAME_BYTES)
-			return gm_fail(err, GM_ERR_FORMAT, "index: block %llu is said to lie at byte %llu: out of place",
+			return gm_fail(err, GM_ERR_FORMAT, "block %llu is said to lie at byte %llu: index: out of place",
 				       (unsigned long long)i, (unsigned long long)b.offset);
 		if (b.first_token != index->n_token || b.n_token < 1 || b.n_token > GM_MAX_BLOCK_TOKENS ||
 		    b.n_row > (uint64_t)b.n_token * n_layer)
-			return gm_fail(err, GM_ERR_FORMAT,
-				       "index: block %llu: first token %llu, %u tokens, %u rows: must begin at token %llu",
-				       (unsigned long long)i, (unsigned long long)b.first_token, b.n_token, b.n_row,
-				       (unsigned long long)index->n_token);
+			return gm_fail(
+				err, GM_ERR_FORMAT,
+				"block %llu from token %llu with %u tokens and %u rows: index: must begin at token %llu",
+				(unsigned long long)i, (unsigned long long)b.first_token, b.n_token, b.n_row,
+				(unsigned long long)index->n_token);
 		previous = b.offset;
 		GM_TRY(gm_index_add_block(index, &b, err));
 	}
@@ -320,18 +322,19 @@ static int parse_sequences(struct gm_index *index, const uint8_t *data, size_t s
 
 	for (uint32_t i = 0; i < n_sequence; i++) {
 		if (size < GM_INDEX_SEQUENCE_BYTES)
-			return gm_fail(err, GM_ERR_FORMAT, "index: ends before sequence %u of %u", i, n_sequence);
+			return gm_fail(err, GM_ERR_FORMAT, "ends before sequence %u of %u: index: damaged", i, n_sequence);
 		uint64_t first = gm_get_u64(data), n_token = gm_get_u64(data + 8);
 		uint32_t n_id = gm_get_u32(data + 16), n_label = gm_get_u32(data + 20);
 		data += GM_INDEX_SEQUENCE_BYTES;
 		size -= GM_INDEX_SEQUENCE_BYTES;
 		if ((uint64_t)n_id + n_label > size)
-			return gm_fail(err, GM_ERR_FORMAT, "index: ends inside sequence %u of %u", i, n_sequence);
+			return gm_fail(err, GM_ERR_FORMAT, "ends inside sequence %u of %u: index: damaged", i, n_sequence);
 		if (first != next || n_token > index->n_token - next)
-			return gm_fail(err, GM_ERR_FORMAT,
-				       "index: sequence %u: %llu tokens from token %llu: must begin at token %llu of %llu",
-				       i, (unsigned long long)n_token, (unsigned long long)first, (unsigned long long)next,
-				       (unsigned long long)index->n_token);
+			return gm_fail(
+				err, GM_ERR_FORMAT,
+				"sequence %u of %llu tokens from token %llu: index: must begin at token %llu of %llu", i,
+				(unsigned long long)n_token, (unsigned long long)first, (unsigned long long)next,
+				(unsigned long long)index->n_token);
 		next += n_token;
 		char *id = NULL, *label = NULL;
 		int status = copy_text(data, n_id, "id", &id, err);
@@ -348,10 +351,10 @@ static int parse_sequences(struct gm_index *index, const uint8_t *data, size_t s
 		size -= (size_t)n_id + n_label;
 	}
 	if (next != index->n_token)
-		return gm_fail(err, GM_ERR_FORMAT, "index: sequences hold %llu tokens, blocks %llu: must be the same",
+		return gm_fail(err, GM_ERR_FORMAT, "sequences hold %llu tokens, blocks %llu: index: must be the same",
 			       (unsigned long long)next, (unsigned long long)index->n_token);
 	if (size != 0)
-		return gm_fail(err, GM_ERR_FORMAT, "index: %zu bytes after the last sequence: must end there", size);
+		return gm_fail(err, GM_ERR_FORMAT, "%zu bytes after the last sequence: index: must end there", size);
 	return GM_OK;
 }
 
@@ -360,16 +363,16 @@ int gm_index_parse(struct gm_index *index, const uint8_t *payload, size_t size, 
 {
 	memset(index, 0, sizeof(*index));
 	if (size < GM_INDEX_BYTES)
-		return gm_fail(err, GM_ERR_FORMAT, "index: %zu bytes: must be at least %u", size, GM_INDEX_BYTES);
+		return gm_fail(err, GM_ERR_FORMAT, "%zu bytes: index: must be at least %u", size, GM_INDEX_BYTES);
 	uint64_t n_token = gm_get_u64(payload), n_row = gm_get_u64(payload + 8), n_block = gm_get_u64(payload + 16);
 	uint32_t n_sequence = gm_get_u32(payload + 24);
 	if (n_block > (size - GM_INDEX_BYTES) / GM_INDEX_BLOCK_BYTES || gm_get_u32(payload + 28) != 0)
-		return gm_fail(err, GM_ERR_FORMAT, "index: %llu blocks in %zu bytes: damaged", (unsigned long long)n_block,
+		return gm_fail(err, GM_ERR_FORMAT, "%llu blocks in %zu bytes: index: damaged", (unsigned long long)n_block,
 			       size);
 	size_t blocks = (size_t)n_block * GM_INDEX_BLOCK_BYTES;
 	GM_TRY(parse_blocks(index, payload + GM_INDEX_BYTES, n_block, end, n_layer, err));
 	if (index->n_token != n_token || index->n_row != n_row)
-		return gm_fail(err, GM_ERR_FORMAT, "index: blocks hold %llu tokens and %llu rows: must be %llu and %llu",
+		return gm_fail(err, GM_ERR_FORMAT, "blocks hold %llu tokens and %llu rows: index: must be %llu and %llu",
 			       (unsigned long long)index->n_token, (unsigned long long)index->n_row,
 			       (unsigned long long)n_token, (unsigned long long)n_row);
 	return parse_sequences(index, payload + GM_INDEX_BYTES + blocks, size - GM_INDEX_BYTES - blocks, n_sequence, err);

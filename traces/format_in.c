@@ -20,12 +20,12 @@ int gm_input_open(struct gm_input *in, const char *path, struct gm_error *err)
 		return GM_ERR_MEMORY;
 	in->fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	if (in->fd < 0 || fstat(in->fd, &st) != 0) {
-		int status = gm_fail(err, GM_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+		int status = gm_fail(err, GM_ERR_IO, "cannot be opened: %s: %s", path, strerror(errno));
 		gm_input_close(in);
 		return status;
 	}
 	if (S_ISDIR(st.st_mode)) {
-		int status = gm_fail(err, GM_ERR_IO, "%s: is a directory: must be a .gmt trace", path);
+		int status = gm_fail(err, GM_ERR_IO, "a directory: %s: must be a .gmt trace", path);
 		gm_input_close(in);
 		return status;
 	}
@@ -59,7 +59,7 @@ static int read_some(struct gm_input *in, uint64_t offset, uint8_t *to, size_t n
 		if (r < 0 && errno == EINTR)
 			continue;
 		if (r < 0)
-			return gm_fail(err, GM_ERR_IO, "byte %llu cannot be read: %s", (unsigned long long)offset + *got,
+			return gm_fail(err, GM_ERR_IO, "cannot be read: byte %llu: %s", (unsigned long long)offset + *got,
 				       strerror(errno));
 		if (r == 0)
 			break;
@@ -136,7 +136,7 @@ static int read_flag(const struct gm_json *object, const char *key, bool *out, s
 
 	*out = value && gm_json_is_true(value);
 	if (value && gm_json_type(value) != GM_JSON_BOOL)
-		return gm_fail(err, GM_ERR_FORMAT, "%s: must be true or false", key);
+		return gm_fail(err, GM_ERR_FORMAT, "wrong value of %s: must be true or false", key);
 	return GM_OK;
 }
 
@@ -172,7 +172,7 @@ int gm_header_parse(struct gm_header *h, const uint8_t *payload, size_t size, st
 		return err && err->code ? err->code : GM_ERR_FORMAT;
 	int status = read_geometry(h, err);
 	if (status < 0) {
-		gm_error_prefix(err, "header");
+		gm_error_at(err, "header");
 		gm_header_free(h);
 	}
 	return status;
@@ -195,7 +195,7 @@ int gm_header_read(struct gm_input *in, struct gm_header *h, struct gm_error *er
 	GM_TRY_OUT(gm_input_fetch(in, GM_PREAMBLE_BYTES, GM_FRAME_BYTES, &data, err));
 	GM_TRY_OUT(gm_frame_parse(data.data + GM_PREAMBLE_BYTES, &frame, err));
 	if (frame.type != GM_FRAME_HEAD)
-		GM_TRY_OUT(gm_fail(err, GM_ERR_FORMAT, "byte 16: frame %s: must be HEAD", frame.name));
+		GM_TRY_OUT(gm_fail(err, GM_ERR_FORMAT, "frame %s: byte 16: must be HEAD", frame.name));
 	data.size = 0;
 	GM_TRY_OUT(gm_input_fetch(in, GM_PREAMBLE_BYTES + GM_FRAME_BYTES, frame.length, &data, err));
 	GM_TRY_OUT(gm_frame_check(&frame, data.data, data.size, err));

@@ -1,5 +1,6 @@
 #include "traces/format_out.h"
 
+#include "base/file.h"
 #include "base/hash.h"
 
 #include <errno.h>
@@ -39,8 +40,8 @@ static int open_part(struct gm_trace_out *out, const char *suffix, bool protect,
 	snprintf(out->part, size, "%s%s", out->path, suffix);
 	if (protect && holds_a_block(out->part)) {
 		int status = gm_fail(err, GM_ERR_IO,
-				     "%s: holds a trace that was cut off: save it with `traces verify --repair OUT %s`, "
-				     "or remove it",
+				     "a trace that was cut off stands in the way: %s: save it with `traces verify --repair "
+				     "OUT %s`, or remove it",
 				     out->part, out->part);
 		free(out->part);
 		out->part = NULL; /* not ours to remove */
@@ -49,7 +50,7 @@ static int open_part(struct gm_trace_out *out, const char *suffix, bool protect,
 	out->fd = open(out->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (out->fd >= 0)
 		return GM_OK;
-	int status = gm_fail(err, GM_ERR_IO, "%s: cannot be created: %s", out->part, strerror(errno));
+	int status = gm_fail(err, GM_ERR_IO, "cannot be created: %s: %s", out->part, strerror(errno));
 	free(out->part);
 	out->part = NULL;
 	return status;
@@ -61,16 +62,17 @@ int gm_trace_out_open(struct gm_trace_out *out, const char *path, const char *su
 
 	memset(out, 0, sizeof(*out));
 	out->fd = -1;
-	out->path = gm_strdup(path, err);
+	bool standard = strcmp(path, "-") == 0;
+	out->path = standard ? gm_strdup(path, err) : gm_output_name(path, err);
 	if (!out->path)
 		return GM_ERR_MEMORY;
 	int status = GM_OK;
-	if (strcmp(path, "-") == 0) {
+	if (standard) {
 		out->fd = STDOUT_FILENO;
 	} else if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
 		out->fd = open(path, O_WRONLY | O_CLOEXEC);
 		if (out->fd < 0)
-			status = gm_fail(err, GM_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+			status = gm_fail(err, GM_ERR_IO, "cannot be written: %s: %s", path, strerror(errno));
 	} else {
 		status = open_part(out, suffix, protect, err);
 	}
@@ -84,7 +86,7 @@ static int write_all(struct gm_trace_out *out, const void *data, size_t size, st
 	const uint8_t *from = data;
 
 	if (out->failed)
-		return gm_fail(err, GM_ERR_IO, "%s: an earlier write failed: nothing more can be added", out->path);
+		return gm_fail(err, GM_ERR_IO, "an earlier write failed: %s: nothing more can be added", out->path);
 	while (size) {
 		ssize_t n = write(out->fd, from, size);
 		if (n < 0 && errno == EINTR)
@@ -93,13 +95,12 @@ static int write_all(struct gm_trace_out *out, const void *data, size_t size, st
 			int reason = n < 0 ? errno : ENOSPC;
 			out->failed = true;
 			if (out->part && out->index.n_block)
-				return gm_fail(
-					err, GM_ERR_IO,
-					"%s: byte %llu cannot be written: %s: the %llu whole blocks before it are kept "
-					"(`traces verify --repair OUT` saves them)",
-					out->part, (unsigned long long)out->offset, strerror(reason),
-					(unsigned long long)out->index.n_block);
-			return gm_fail(err, GM_ERR_IO, "%s: byte %llu cannot be written: %s", out->path,
+				return gm_fail(err, GM_ERR_IO,
+					       "cannot be written: %s: byte %llu: %s; the %llu whole blocks before it are "
+					       "kept (`traces verify --repair OUT` saves them)",
+					       out->part, (unsigned long long)out->offset, strerror(reason),
+					       (unsigned long long)out->index.n_block);
+			return gm_fail(err, GM_ERR_IO, "cannot be written: %s: byte %llu: %s", out->path,
 				       (unsigned long long)out->offset, strerror(reason));
 		}
 		from += n;
@@ -122,7 +123,7 @@ static int check_there(struct gm_trace_out *out, struct gm_error *err)
 	if (out->failed || !gm_trace_out_removed(out))
 		return GM_OK;
 	out->failed = true;
-	return gm_fail(err, GM_ERR_IO, "%s: was removed while it was being written: leave file and folder in place",
+	return gm_fail(err, GM_ERR_IO, "was removed while it was being written: %s: leave file and folder in place",
 		       out->part);
 }
 
@@ -142,7 +143,7 @@ int gm_trace_out_head(struct gm_trace_out *out, const char *text, size_t size, s
 	uint8_t preamble[GM_PREAMBLE_BYTES];
 
 	if (size > GM_MAX_HEADER_BYTES)
-		return gm_fail(err, GM_ERR_USAGE, "%s: a header of %zu bytes: must be at most %u", out->path, size,
+		return gm_fail(err, GM_ERR_USAGE, "a header of %zu bytes: %s: must be at most %u", size, out->path,
 			       GM_MAX_HEADER_BYTES);
 	gm_preamble_write(preamble);
 	GM_TRY(write_all(out, preamble, sizeof(preamble), err));
@@ -218,11 +219,11 @@ int gm_trace_out_finish(struct gm_trace_out *out, struct gm_error *err)
 	find_file(out, where, sizeof(where));
 	if (close_fd(out) != 0) {
 		out->failed = true;
-		GM_TRY_OUT(gm_fail(err, GM_ERR_IO, "%s: cannot be written: %s", out->path, strerror(errno)));
+		GM_TRY_OUT(gm_fail(err, GM_ERR_IO, "cannot be written: %s: %s", out->path, strerror(errno)));
 	}
 	if (out->part && rename(out->part, out->path) != 0) {
 		out->failed = true;
-		GM_TRY_OUT(gm_fail(err, GM_ERR_IO, "cannot be renamed to %s: %s: the trace is whole and lies at %s",
+		GM_TRY_OUT(gm_fail(err, GM_ERR_IO, "cannot be renamed: to %s: %s; the trace is whole and lies at %s",
 				   out->path, strerror(errno), where));
 	}
 	free(out->part);

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,36 +38,6 @@ const struct gm_importer *gm_importer_find(const char *name, struct gm_error *er
 	}
 	gm_fail(err, GM_ERR_USAGE, "unknown format: --format %.60s: one of %s", name, known);
 	return NULL;
-}
-
-void gm_import_note(const struct gm_import_options *options, const char *format, ...)
-{
-	va_list args;
-
-	if (options->quiet)
-		return;
-	va_start(args, format);
-	fputs("traces: note: ", stderr);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
-	va_end(args);
-}
-
-int gm_error_at(struct gm_error *err, const char *format, ...)
-{
-	struct gm_error old = *err;
-	char *last = NULL;
-	char where[200];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(where, sizeof(where), format, args);
-	va_end(args);
-	for (char *at = strstr(old.text, ": "); at; at = strstr(at + 1, ": "))
-		last = at;
-	err->code = GM_OK;
-	return gm_fail(err, old.code, "%.*s: %s%s", last ? (int)(last - old.text) : (int)strlen(old.text), old.text, where,
-		       last ? last : "");
 }
 
 /* The folder of a path ends behind its last slash. */

@@ -43,9 +43,6 @@ static inline int gm_failed(const struct gm_error *err)
 	return err && err->code != GM_OK ? err->code : GM_ERR_MEMORY;
 }
 
-/* Puts a place into a recorded message before its last part: "what: right" becomes "what: FILE: line 7: right". Returns the code. */
-int gm_error_at(struct gm_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
 /* Ended by an entry with name NULL. */
 extern const struct gm_importer gm_importers[];
 
@@ -82,8 +79,5 @@ int gm_import_sequences(const struct gm_json *facts, const char *where, struct g
 /* An unlinked temporary file in the folder of the path `near` (disk space is needed there anyway), or in TMPDIR for "-". Returns its
  * descriptor. */
 int gm_import_temporary(const char *near, struct gm_error *err);
-
-/* A note on stderr that is no error ("traces: note: …"), unless --quiet. */
-void gm_import_note(const struct gm_import_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

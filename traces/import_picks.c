@@ -1,6 +1,7 @@
 #include "traces/import_picks.h"
 
 #include "base/number.h"
+#include "base/options.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -234,11 +235,10 @@ int gm_picks_add(struct gm_picks *picks, const struct gm_store_row *row, uint32_
 int gm_picks_end(struct gm_picks *picks, struct gm_error *err)
 {
 	GM_TRY(close_row(picks, err));
-	if (gm_store_n_unweighted(picks->store) > 0)
-		gm_import_note(picks->options,
-			       "%" PRIu64 " of %" PRIu64 " rows have no weights: %s: they count as 1/%u each",
-			       gm_store_n_unweighted(picks->store), gm_store_n_row(picks->store),
-			       gm_feed_name(picks->input), picks->model.top_k);
+	if (gm_store_n_unweighted(picks->store) > 0 && !picks->options->quiet)
+		gm_note("note: %" PRIu64 " of %" PRIu64 " rows have no weights: %s: they count as 1/%u each",
+			gm_store_n_unweighted(picks->store), gm_store_n_row(picks->store), gm_feed_name(picks->input),
+			picks->model.top_k);
 	return GM_OK;
 }
 

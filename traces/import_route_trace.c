@@ -6,6 +6,7 @@
  * `residency` is the history of the device that recorded and says nothing about routing. Rows that the device did not
  * compute (the last layer of a prompt but for its last token) are absent. */
 #include "base/number.h"
+#include "base/options.h"
 #include "traces/commands.h"
 #include "traces/import_picks.h"
 
@@ -115,8 +116,9 @@ static int set_bytes(struct route *r, const char *what, const char *option, cons
 	for (uint32_t layer = 0; layer < n_layer; layer++)
 		missing += said[layer] == 0;
 	if (missing > 0) {
-		gm_import_note(p->options, "%s not known for %u of %u layers: %s: give %s", what, missing, n_layer,
-			       gm_feed_name(p->input), option);
+		if (!p->options->quiet)
+			gm_note("note: %s not known for %u of %u layers: %s: give %s", what, missing, n_layer,
+				gm_feed_name(p->input), option);
 		return GM_OK;
 	}
 	*out = gm_alloc(n_layer, sizeof(**out), err);

@@ -40,7 +40,7 @@ static int check_bytes(const uint64_t *bytes, const char *key, uint32_t n_layer,
 int gm_model_check(const struct gm_model *m, struct gm_error *err)
 {
 	if (!m->name)
-		return gm_fail(err, GM_ERR_USAGE, "model: no name: must be a text, perhaps an empty one");
+		return gm_fail(err, GM_ERR_USAGE, "no name: model: must be a text, perhaps an empty one");
 	if (m->n_layer < 1 || m->n_layer > GM_MAX_LAYER)
 		return gm_fail(err, GM_ERR_FORMAT, "n_layer is %u: must be from 1 to %u", m->n_layer, GM_MAX_LAYER);
 	if (m->n_expert < 1 || m->n_expert > GM_MAX_EXPERT)
@@ -67,8 +67,9 @@ int gm_model_check(const struct gm_model *m, struct gm_error *err)
 	}
 	for (size_t i = 0; m->bias && i < (size_t)m->n_layer * m->n_expert; i++)
 		if (!isfinite(m->bias[i]))
-			return gm_fail(err, GM_ERR_FORMAT, "bias of layer %zu, expert %zu: must be a finite number",
-				       i / m->n_expert, i % m->n_expert);
+			return gm_fail(err, GM_ERR_FORMAT,
+				       "not a finite number: bias of layer %zu, expert %zu: must be one", i / m->n_expert,
+				       i % m->n_expert);
 	GM_TRY(check_bytes(m->expert_bytes, "expert_bytes", m->n_layer, err));
 	return check_bytes(m->dense_bytes, "dense_bytes", m->n_layer, err);
 }
@@ -84,9 +85,10 @@ static int read_layer_bytes(const struct gm_json *object, const char *key, uint3
 		return GM_OK;
 	bool list = gm_json_type(value) == GM_JSON_ARRAY;
 	if (!list && gm_json_type(value) != GM_JSON_NUMBER)
-		return gm_fail(err, GM_ERR_FORMAT, "%s: must be a number, or a list of one for each layer", key);
+		return gm_fail(err, GM_ERR_FORMAT, "wrong value: %s: must be a number, or a list of one for each layer",
+			       key);
 	if (list && gm_json_size(value) != n_layer)
-		return gm_fail(err, GM_ERR_FORMAT, "%s: a list of %zu: must be n_layer (%u) long", key, gm_json_size(value),
+		return gm_fail(err, GM_ERR_FORMAT, "a list of %zu: %s: must be n_layer (%u) long", gm_json_size(value), key,
 			       n_layer);
 	*out = gm_alloc(n_layer, sizeof(**out), err);
 	if (!*out)
@@ -96,8 +98,9 @@ static int read_layer_bytes(const struct gm_json *object, const char *key, uint3
 	for (uint32_t layer = 0; layer < n_layer; layer++) {
 		double bytes = gm_json_value(item);
 		if (!(bytes >= 0 && bytes <= (double)GM_MAX_PART_BYTES && bytes == floor(bytes)))
-			return gm_fail(err, GM_ERR_FORMAT, "%s, layer %u: must be a whole number of bytes from 1 to 2^48",
-				       key, layer);
+			return gm_fail(err, GM_ERR_FORMAT,
+				       "wrong value: %s, layer %u: must be a whole number of bytes from 1 to 2^48", key,
+				       layer);
 		if (bytes == 0 && !zero_unknown)
 			return gm_fail(err, GM_ERR_FORMAT,
 				       "%s, layer %u is 0: must be from 1 to 2^48, or left out where it is not known", key,
@@ -122,7 +125,8 @@ static int read_bias(struct gm_model *model, const struct gm_json *object, struc
 	if (null)
 		return GM_OK;
 	if (gm_json_type(value) != GM_JSON_ARRAY || gm_json_size(value) != model->n_layer)
-		return gm_fail(err, GM_ERR_FORMAT, "bias: must be a list of n_layer (%u) lists of n_expert (%u) numbers",
+		return gm_fail(err, GM_ERR_FORMAT,
+			       "wrong value: bias: must be a list of n_layer (%u) lists of n_expert (%u) numbers",
 			       model->n_layer, model->n_expert);
 	model->bias = gm_alloc((size_t)model->n_layer * model->n_expert, sizeof(float), err);
 	if (!model->bias)
@@ -131,12 +135,14 @@ static int read_bias(struct gm_model *model, const struct gm_json *object, struc
 	uint32_t layer = 0;
 	for (const struct gm_json *row = gm_json_first(value); row; row = gm_json_next(row), layer++) {
 		if (gm_json_type(row) != GM_JSON_ARRAY || gm_json_size(row) != model->n_expert)
-			return gm_fail(err, GM_ERR_FORMAT, "bias, layer %u: must be a list of n_expert (%u) numbers", layer,
+			return gm_fail(err, GM_ERR_FORMAT,
+				       "wrong value: bias, layer %u: must be a list of n_expert (%u) numbers", layer,
 				       model->n_expert);
 		for (const struct gm_json *item = gm_json_first(row); item; item = gm_json_next(item)) {
 			double number = gm_json_value(item);
 			if (!(fabs(number) <= (double)FLT_MAX))
-				return gm_fail(err, GM_ERR_FORMAT, "bias, layer %u: must hold float32 numbers only", layer);
+				return gm_fail(err, GM_ERR_FORMAT,
+					       "wrong value: bias, layer %u: must hold float32 numbers only", layer);
 			*out++ = (float)number;
 		}
 	}
@@ -158,8 +164,7 @@ static int read_facts(struct gm_model *model, const struct gm_json *object, bool
 	GM_TRY(gm_json_get_int(object, "topk_group", 0, n_expert, &topk_group, &found, err));
 	if (n_group > 1 && topk_group == 0)
 		return gm_fail(err, GM_ERR_FORMAT,
-			       "topk_group: missing beside n_group %lld: must say how many groups "
-			       "stay eligible",
+			       "topk_group is missing beside n_group %lld: must say how many groups stay eligible",
 			       (long long)n_group);
 	model->n_layer = (uint32_t)n_layer;
 	model->n_expert = (uint32_t)n_expert;
@@ -187,7 +192,7 @@ static int from_json(struct gm_model *model, const struct gm_json *object, bool 
 {
 	memset(model, 0, sizeof(*model));
 	if (gm_json_type(object) != GM_JSON_OBJECT)
-		return gm_fail(err, GM_ERR_FORMAT, "model facts: must be a JSON object");
+		return gm_fail(err, GM_ERR_FORMAT, "not a JSON object: model facts: must be one");
 	int status = read_facts(model, object, zero_unknown, err);
 	if (status < 0)
 		gm_model_free(model);

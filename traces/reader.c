@@ -24,7 +24,7 @@ struct gm_trace *gm_trace_open(const char *path, struct gm_error *err)
 	if (status == GM_OK && t->in.seekable)
 		status = gm_trace_load_index(t, err);
 	if (status < 0) {
-		gm_error_prefix(err, "%s", t->in.path);
+		gm_error_at(err, "%s", t->in.path);
 		goto failed;
 	}
 	return t;
@@ -51,7 +51,7 @@ void gm_trace_close(struct gm_trace *t)
 static int no_index(const struct gm_trace *t, const char *why, struct gm_error *err)
 {
 	return gm_fail(err, GM_ERR_FORMAT,
-		       "%s: no index at its end (byte %llu): the trace was cut off: `traces verify --repair OUT` saves its "
+		       "no index at its end (%s): byte %llu: the trace was cut off; `traces verify --repair OUT` saves its "
 		       "whole blocks",
 		       why, (unsigned long long)t->in.size);
 }
@@ -62,13 +62,13 @@ static int read_index(struct gm_trace *t, uint64_t offset, uint64_t end, struct 
 
 	t->data.size = 0;
 	if (offset < t->header.end || offset > end || end - offset < GM_FRAME_BYTES)
-		return gm_fail(err, GM_ERR_FORMAT, "trailer: the index is said to lie at byte %llu: out of place",
+		return gm_fail(err, GM_ERR_FORMAT, "the index is said to lie at byte %llu: trailer: out of place",
 			       (unsigned long long)offset);
 	GM_TRY(gm_input_fetch(&t->in, offset, GM_FRAME_BYTES, &t->data, err));
 	GM_TRY(gm_frame_parse(t->data.data, &frame, err));
 	if (frame.type != GM_FRAME_INDX || frame.length != end - offset - GM_FRAME_BYTES)
-		return gm_fail(err, GM_ERR_FORMAT, "byte %llu: frame %s of %llu bytes: must be INDX and end at the trailer",
-			       (unsigned long long)offset, frame.name, (unsigned long long)frame.length);
+		return gm_fail(err, GM_ERR_FORMAT, "frame %s of %llu bytes: byte %llu: must be INDX and end at the trailer",
+			       frame.name, (unsigned long long)frame.length, (unsigned long long)offset);
 	t->data.size = 0;
 	GM_TRY(gm_input_fetch(&t->in, offset + GM_FRAME_BYTES, frame.length, &t->data, err));
 	GM_TRY(gm_frame_check(&frame, t->data.data, t->data.size, err));
@@ -94,7 +94,7 @@ int gm_trace_load_index(struct gm_trace *t, struct gm_error *err)
 	if (frame.length != GM_TRAILER_PAYLOAD || gm_frame_check(&frame, trailer, GM_TRAILER_PAYLOAD, &ignored) < 0)
 		return no_index(t, "damaged trailer", err);
 	if (gm_get_u64(trailer + 8) != t->in.size)
-		return gm_fail(err, GM_ERR_FORMAT, "trailer: a file of %llu bytes: it has %llu",
+		return gm_fail(err, GM_ERR_FORMAT, "a file of %llu bytes: trailer: it has %llu",
 			       (unsigned long long)gm_get_u64(trailer + 8), (unsigned long long)t->in.size);
 	GM_TRY(read_index(t, gm_get_u64(trailer), end, err));
 	t->ended = true;
@@ -214,7 +214,7 @@ static int check_frame(const struct gm_frame *frame, const struct gm_index_block
 		return gm_fail(err, GM_ERR_FORMAT, "%llu bytes long: only %llu are there",
 			       (unsigned long long)frame->length, (unsigned long long)room - GM_FRAME_BYTES);
 	if (frame->hash != entry->hash)
-		return gm_fail(err, GM_ERR_FORMAT, "its checksum differs from the index: damaged");
+		return gm_fail(err, GM_ERR_FORMAT, "the checksum differs from the index: damaged");
 	return GM_OK;
 }
 
@@ -224,12 +224,12 @@ int gm_trace_check_block(const struct gm_trace *t, const struct gm_block *block,
 		uint64_t token = block->first_token + i;
 		uint32_t s = block->sequence[i];
 		if (s >= t->index.n_sequence)
-			return gm_fail(err, GM_ERR_FORMAT, "token %llu: sequence %u: must be below %u",
-				       (unsigned long long)token, s, t->index.n_sequence);
+			return gm_fail(err, GM_ERR_FORMAT, "sequence %u: token %llu: must be below %u", s,
+				       (unsigned long long)token, t->index.n_sequence);
 		if (t->in.seekable &&
 		    (token < t->sequence[s].first_token || token - t->sequence[s].first_token >= t->sequence[s].n_token))
-			return gm_fail(err, GM_ERR_FORMAT, "token %llu: sequence %u: its range in the index is another",
-				       (unsigned long long)token, s);
+			return gm_fail(err, GM_ERR_FORMAT, "sequence %u: token %llu: its range in the index is another", s,
+				       (unsigned long long)token);
 	}
 	return GM_OK;
 }
@@ -251,7 +251,7 @@ static int read_indexed(struct gm_trace *t, uint64_t index, unsigned want, struc
 	GM_TRY(need(t, entry->offset, GM_FRAME_BYTES + fixed, err));
 	uint64_t bytes = fixed < 4 ? fixed : gm_get_u32(t->data.data + GM_FRAME_BYTES);
 	if (bytes > frame.length)
-		return gm_fail(err, GM_ERR_FORMAT, "its directory of %llu bytes does not fit it: damaged",
+		return gm_fail(err, GM_ERR_FORMAT, "a directory of %llu bytes does not fit its block: damaged",
 			       (unsigned long long)bytes);
 	GM_TRY(need(t, entry->offset, GM_FRAME_BYTES + bytes, err));
 	GM_TRY(gm_frame_check(&frame, t->data.data + GM_FRAME_BYTES, t->data.size - GM_FRAME_BYTES, err));
@@ -272,14 +272,14 @@ int gm_trace_read(struct gm_trace *t, uint64_t index, unsigned want, struct gm_b
 	if (!t->in.seekable)
 		return gm_trace_read_next(t, index, want, block, err);
 	if (index > t->index.n_block)
-		return gm_fail(err, GM_ERR_USAGE, "%s: block %llu: the trace has %llu", t->in.path,
-			       (unsigned long long)index, (unsigned long long)t->index.n_block);
+		return gm_fail(err, GM_ERR_USAGE, "no block %llu: %s: the trace has %llu", (unsigned long long)index,
+			       t->in.path, (unsigned long long)t->index.n_block);
 	if (index == t->index.n_block)
 		return 0;
 	int status = read_indexed(t, index, want, block, err);
 	if (status < 0) {
-		gm_error_prefix(err, "%s: block %llu at byte %llu", t->in.path, (unsigned long long)index,
-				(unsigned long long)t->index.block[index].offset);
+		gm_error_at(err, "%s: block %llu at byte %llu", t->in.path, (unsigned long long)index,
+			    (unsigned long long)t->index.block[index].offset);
 		return status;
 	}
 	return 1;
@@ -288,11 +288,11 @@ int gm_trace_read(struct gm_trace *t, uint64_t index, unsigned want, struct gm_b
 int gm_trace_find(const struct gm_trace *t, uint64_t token, uint64_t *block, struct gm_error *err)
 {
 	if (!t->in.seekable)
-		return gm_fail(err, GM_ERR_UNSUPPORTED, "%s: a token cannot be sought in a pipe: must be a file",
+		return gm_fail(err, GM_ERR_UNSUPPORTED, "a token cannot be sought in a pipe: %s: must be a file",
 			       t->in.path);
 	if (token >= t->index.n_token)
-		return gm_fail(err, GM_ERR_USAGE, "%s: token %llu: the trace has %llu", t->in.path,
-			       (unsigned long long)token, (unsigned long long)t->index.n_token);
+		return gm_fail(err, GM_ERR_USAGE, "no token %llu: %s: the trace has %llu", (unsigned long long)token,
+			       t->in.path, (unsigned long long)t->index.n_token);
 	uint64_t low = 0, high = t->index.n_block; /* the block lies in [low, high) */
 	while (high - low > 1) {
 		uint64_t middle = low + (high - low) / 2;

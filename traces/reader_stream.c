@@ -18,7 +18,7 @@ static int take_sequence(struct gm_trace *t, const struct gm_frame *frame, struc
 	int status = GM_OK;
 	if (seqn.index != t->index.n_sequence)
 		status =
-			gm_fail(err, GM_ERR_FORMAT, "frame SEQN: sequence %u: must be %u", seqn.index, t->index.n_sequence);
+			gm_fail(err, GM_ERR_FORMAT, "sequence %u: frame SEQN: must be %u", seqn.index, t->index.n_sequence);
 	if (status == GM_OK)
 		status = gm_index_add_sequence(&t->index, seqn.id, seqn.label, t->index.n_token, err);
 	gm_seqn_free(&seqn);
@@ -50,13 +50,13 @@ static int take_block(struct gm_trace *t, const struct gm_frame *frame, uint64_t
 	GM_TRY(fetch_payload(t, GM_DIRECTORY_BYTES, err));
 	uint64_t bytes = gm_get_u32(t->data.data);
 	if (bytes < GM_DIRECTORY_BYTES || bytes > frame->length)
-		return gm_fail(err, GM_ERR_FORMAT, "its directory of %llu bytes does not fit it: damaged",
+		return gm_fail(err, GM_ERR_FORMAT, "a directory of %llu bytes does not fit its block: damaged",
 			       (unsigned long long)bytes);
 	GM_TRY(fetch_payload(t, bytes - GM_DIRECTORY_BYTES, err));
 	GM_TRY(gm_frame_check(frame, t->data.data, t->data.size, err));
 	GM_TRY(gm_directory_parse(&t->header.geometry, t->data.data, t->data.size, frame->length, &directory, err));
 	if (directory.index != t->index.n_block || directory.first_token != t->index.n_token)
-		return gm_fail(err, GM_ERR_FORMAT, "number %llu from token %llu: must be %llu from token %llu",
+		return gm_fail(err, GM_ERR_FORMAT, "block %llu from token %llu: must be block %llu from token %llu",
 			       (unsigned long long)directory.index, (unsigned long long)directory.first_token,
 			       (unsigned long long)t->index.n_block, (unsigned long long)t->index.n_token);
 	uint64_t prefix = gm_directory_prefix(&directory, want);
@@ -77,20 +77,21 @@ static int take_block(struct gm_trace *t, const struct gm_frame *frame, uint64_t
 static int compare_index(const struct gm_index *came, const struct gm_index *said, struct gm_error *err)
 {
 	if (came->n_block != said->n_block || came->n_sequence != said->n_sequence)
-		return gm_fail(err, GM_ERR_FORMAT, "index: blocks %llu, sequences %u: %llu and %u came",
+		return gm_fail(err, GM_ERR_FORMAT, "%llu blocks and %u sequences: index: %llu and %u came",
 			       (unsigned long long)said->n_block, said->n_sequence, (unsigned long long)came->n_block,
 			       came->n_sequence);
 	for (uint64_t i = 0; i < came->n_block; i++) {
 		const struct gm_index_block *a = &came->block[i], *b = &said->block[i];
 		if (a->offset != b->offset || a->first_token != b->first_token || a->n_token != b->n_token ||
 		    a->n_row != b->n_row || a->hash != b->hash)
-			return gm_fail(err, GM_ERR_FORMAT, "index: block %llu is another than the one that came",
+			return gm_fail(err, GM_ERR_FORMAT, "block %llu is another than the one that came: index: damaged",
 				       (unsigned long long)i);
 	}
 	for (uint32_t i = 0; i < came->n_sequence; i++) {
 		const struct gm_index_sequence *a = &came->sequence[i], *b = &said->sequence[i];
 		if (a->n_token != b->n_token || strcmp(a->id, b->id) != 0 || strcmp(a->label, b->label) != 0)
-			return gm_fail(err, GM_ERR_FORMAT, "index: sequence %u is another than the one that came", i);
+			return gm_fail(err, GM_ERR_FORMAT, "sequence %u is another than the one that came: index: damaged",
+				       i);
 	}
 	return GM_OK;
 }
@@ -108,11 +109,11 @@ static int take_trailer(struct gm_trace *t, uint64_t index_offset, struct gm_err
 	GM_TRY(gm_frame_check(&frame, t->data.data + GM_FRAME_BYTES, GM_TRAILER_PAYLOAD, err));
 	if (gm_get_u64(t->data.data + GM_FRAME_BYTES) != index_offset ||
 	    gm_get_u64(t->data.data + GM_FRAME_BYTES + 8) != t->in.offset)
-		return gm_fail(err, GM_ERR_FORMAT, "trailer: place of the index or size of the file are others: damaged");
+		return gm_fail(err, GM_ERR_FORMAT, "place of the index or size of the file are others: trailer: damaged");
 	uint64_t size = t->in.offset;
 	GM_TRY(gm_input_at_end(&t->in, &end, err));
 	if (!end)
-		return gm_fail(err, GM_ERR_FORMAT, "byte %llu: more after the trailer: must end there",
+		return gm_fail(err, GM_ERR_FORMAT, "more after the trailer: byte %llu: must end there",
 			       (unsigned long long)size);
 	return GM_OK;
 }
@@ -172,14 +173,14 @@ int gm_trace_read_next(struct gm_trace *t, uint64_t index, unsigned want, struct
 	uint64_t offset = 0;
 
 	if (index != t->index.n_block || t->broken)
-		return gm_fail(err, GM_ERR_USAGE, "%s: block %llu: a pipe gives only the next one (%llu)", t->in.path,
-			       (unsigned long long)index, (unsigned long long)t->index.n_block);
+		return gm_fail(err, GM_ERR_USAGE, "block %llu out of order: %s: a pipe gives only the next one (%llu)",
+			       (unsigned long long)index, t->in.path, (unsigned long long)t->index.n_block);
 	if (t->ended)
 		return 0;
 	int status = next_block(t, want, block, &offset, err);
 	if (status < 0) {
 		t->broken = true;
-		gm_error_prefix(err, "%s: frame at byte %llu", t->in.path, (unsigned long long)offset);
+		gm_error_at(err, "%s: frame at byte %llu", t->in.path, (unsigned long long)offset);
 	}
 	return status;
 }

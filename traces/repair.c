@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -40,7 +41,7 @@ static int check_sequence(const struct repairer *r, uint32_t sequence, uint64_t 
 {
 	if (sequence < r->out.index.n_sequence || sequence < offset / (GM_FRAME_BYTES + GM_SEQN_BYTES))
 		return GM_OK;
-	return gm_fail(why, GM_ERR_FORMAT, "sequence %u: too large a number for this place in the file", sequence);
+	return gm_fail(why, GM_ERR_FORMAT, "sequence %u: too large a number for its place in the file", sequence);
 }
 
 static int take_sequence(struct repairer *r, uint64_t offset, struct gm_error *why)
@@ -50,7 +51,7 @@ static int take_sequence(struct repairer *r, uint64_t offset, struct gm_error *w
 	GM_TRY(gm_seqn_parse(r->payload.data, r->payload.size, &seqn, why));
 	int status = check_sequence(r, seqn.index, offset, why);
 	if (status == GM_OK && seqn.index < r->out.index.n_sequence)
-		status = gm_fail(why, GM_ERR_FORMAT, "frame SEQN: sequence %u came already", seqn.index);
+		status = gm_fail(why, GM_ERR_FORMAT, "sequence %u came already: frame SEQN: must come once", seqn.index);
 	if (status == GM_OK)
 		status = name_sequences(r, seqn.index, why);
 	if (status == GM_OK)
@@ -69,8 +70,8 @@ static int check_follows(const struct repairer *r, const struct gm_directory *d,
 	if (r->report->n_block > 0 && (b->sequence[0] < r->last_sequence || b->pass[0] < r->last_pass ||
 				       (b->pass[0] == r->last_pass && b->sequence[0] != r->last_sequence)))
 		return gm_fail(why, GM_ERR_FORMAT,
-			       "block %llu: sequence %u, pass %u after sequence %u, pass %u: must not fall",
-			       (unsigned long long)d->index, b->sequence[0], b->pass[0], r->last_sequence, r->last_pass);
+			       "sequence %u, pass %u after sequence %u, pass %u: block %llu: must not fall", b->sequence[0],
+			       b->pass[0], r->last_sequence, r->last_pass, (unsigned long long)d->index);
 	return check_sequence(r, b->sequence[b->n_token - 1], offset, why);
 }
 
@@ -111,7 +112,7 @@ static int check_rows(struct repairer *r, const struct gm_directory *d, struct g
 	int status = gm_row_check_block(&r->rows, &r->block, why);
 
 	if (status < 0)
-		gm_error_prefix(why, "block %llu", (unsigned long long)d->index);
+		gm_error_at(why, "block %llu", (unsigned long long)d->index);
 	return status;
 }
 
@@ -165,13 +166,13 @@ static int read_header(struct repairer *r, struct gm_error *err)
 	struct gm_buffer *text = &r->head_text;
 
 	if (r->in.size < GM_PREAMBLE_BYTES + GM_FRAME_BYTES)
-		return gm_fail(err, GM_ERR_FORMAT, "%llu bytes: too short to hold a header: nothing to save",
+		return gm_fail(err, GM_ERR_FORMAT, "%llu bytes are too few for a header: nothing to save",
 			       (unsigned long long)r->in.size);
 	GM_TRY(gm_input_fetch(&r->in, 0, GM_PREAMBLE_BYTES + GM_FRAME_BYTES, text, err));
 	int preamble = gm_preamble_check(text->data, GM_PREAMBLE_BYTES, &why);
 	if (gm_frame_parse(text->data + GM_PREAMBLE_BYTES, &frame, preamble < 0 ? NULL : &why) < 0 ||
 	    frame.type != GM_FRAME_HEAD)
-		return gm_fail(err, GM_ERR_FORMAT, "header: %s: nothing can be saved without it",
+		return gm_fail(err, GM_ERR_FORMAT, "no header: %s: nothing can be saved without it",
 			       why.code ? why.text : "another frame stands in its place");
 	text->size = 0;
 	GM_TRY(gm_input_fetch(&r->in, GM_PREAMBLE_BYTES + GM_FRAME_BYTES, frame.length, text, err));
@@ -200,7 +201,7 @@ static int repair(struct repairer *r, struct gm_error *err)
 	if (status < 0)
 		return status;
 	if (r->report->n_block == 0 && (!r->whole || r->report->n_lost_block > 0))
-		return gm_fail(err, GM_ERR_FORMAT, "%s: holds no whole block: nothing to save", r->in.path);
+		return gm_fail(err, GM_ERR_FORMAT, "no whole block: %s: nothing to save", r->in.path);
 	for (uint32_t i = 0; i < r->out.index.n_sequence; i++) {
 		r->out.index.sequence[i].first_token = next;
 		next += r->out.index.sequence[i].n_token;
@@ -209,17 +210,27 @@ static int repair(struct repairer *r, struct gm_error *err)
 	return gm_trace_out_finish(&r->out, err);
 }
 
-/* The output must not be the input: it would be cut to nothing before it is read. */
+/* Whether two names are of one file that is there. */
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* The output must not be the input, nor the name that it has meanwhile: it would be cut to nothing before it is read. */
 static int open_out(struct repairer *r, const char *path, struct gm_error *err)
 {
-	struct stat a, b;
+	static const char suffix[] = ".repaired.part"; /* not ".part": repairing NAME.part to NAME is the usual case */
+	char part[4096];
 
 	if (strcmp(path, "-") == 0)
 		return gm_fail(err, GM_ERR_USAGE, "a repaired trace goes to a file: must not be -");
-	if (stat(r->in.path, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-		return gm_fail(err, GM_ERR_USAGE, "%s: the repaired trace must be another file than the damaged one", path);
-	/* Not ".part": repairing NAME.part to NAME is the usual case. */
-	return gm_trace_out_open(&r->out, path, ".repaired.part", false, err);
+	snprintf(part, sizeof(part), "%s%s", path, suffix);
+	if (same_file(r->in.path, path) || same_file(r->in.path, part))
+		return gm_fail(err, GM_ERR_USAGE,
+			       "the repaired trace would overwrite the damaged one: %s: must be another file", path);
+	return gm_trace_out_open(&r->out, path, suffix, false, err);
 }
 
 int gm_trace_repair(const char *path, const char *out, struct gm_repair_report *report, struct gm_error *err)
@@ -234,12 +245,12 @@ int gm_trace_repair(const char *path, const char *out, struct gm_repair_report *
 	if (status < 0)
 		return status;
 	if (!r.in.seekable) {
-		status = gm_fail(err, GM_ERR_UNSUPPORTED, "%s: cannot be repaired: must be a file, not a pipe", r.in.path);
+		status = gm_fail(err, GM_ERR_UNSUPPORTED, "cannot be repaired: %s: must be a file, not a pipe", r.in.path);
 		goto out;
 	}
 	status = read_header(&r, err);
 	if (status < 0) {
-		gm_error_prefix(err, "%s", r.in.path);
+		gm_error_at(err, "%s", r.in.path);
 		goto out;
 	}
 	GM_TRY_OUT(open_out(&r, out, err));

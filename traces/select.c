@@ -196,8 +196,8 @@ static int check_finite(const float *z, uint32_t n_expert, struct gm_error *err)
 {
 	for (uint32_t e = 0; e < n_expert; e++)
 		if (!isfinite(z[e]))
-			return gm_fail(err, GM_ERR_FORMAT, "expert %u: the logit is %s: must be a finite number", e,
-				       isnan(z[e]) ? "not a number" : "infinite");
+			return gm_fail(err, GM_ERR_FORMAT, "the logit is %s: expert %u: must be a finite number",
+				       isnan(z[e]) ? "not a number" : "infinite", e);
 	return GM_OK;
 }
 

@@ -31,7 +31,7 @@ static int take_sequence(struct verifier *v, struct gm_error *err)
 	GM_TRY(gm_seqn_parse(v->payload.data, v->payload.size, &seqn, err));
 	int status = GM_OK;
 	if (seqn.index != v->came.n_sequence)
-		status = gm_fail(err, GM_ERR_FORMAT, "frame SEQN: sequence %u: must be %u", seqn.index, v->came.n_sequence);
+		status = gm_fail(err, GM_ERR_FORMAT, "sequence %u: frame SEQN: must be %u", seqn.index, v->came.n_sequence);
 	if (status == GM_OK)
 		status = gm_index_add_sequence(&v->came, seqn.id, seqn.label, 0, err);
 	gm_seqn_free(&seqn);
@@ -50,12 +50,13 @@ static int check_continuity(struct verifier *v, const struct gm_directory *d, st
 	if (v->any_token && (b->sequence[0] < v->last_sequence || b->pass[0] < v->last_pass ||
 			     (b->pass[0] == v->last_pass && b->sequence[0] != v->last_sequence)))
 		return gm_fail(err, GM_ERR_FORMAT,
-			       "block %llu: sequence %u, pass %u after sequence %u, pass %u: must not "
-			       "fall, and a pass lies in one sequence",
-			       (unsigned long long)d->index, b->sequence[0], b->pass[0], v->last_sequence, v->last_pass);
+			       "sequence %u, pass %u after sequence %u, pass %u: block %llu: must not fall, and a pass "
+			       "lies in one sequence",
+			       b->sequence[0], b->pass[0], v->last_sequence, v->last_pass, (unsigned long long)d->index);
 	if (b->sequence[b->n_token - 1] >= v->came.n_sequence)
-		return gm_fail(err, GM_ERR_FORMAT, "block %llu: sequence %u: no frame SEQN before it named it",
-			       (unsigned long long)d->index, b->sequence[b->n_token - 1]);
+		return gm_fail(err, GM_ERR_FORMAT,
+			       "sequence %u is not known: block %llu: a frame SEQN before it must name it",
+			       b->sequence[b->n_token - 1], (unsigned long long)d->index);
 	return GM_OK;
 }
 
@@ -81,8 +82,10 @@ static int take_block(struct verifier *v, const struct gm_frame *frame, uint64_t
 	int rows = gm_row_check_block(&v->rows, &v->block, &row);
 
 	v->n_good += rows == GM_OK;
-	if (status == GM_OK && rows < 0)
-		status = gm_fail(err, rows, "block %llu: %s", (unsigned long long)d.index, row.text);
+	if (status == GM_OK && rows < 0) {
+		gm_error_at(&row, "block %llu", (unsigned long long)d.index);
+		status = gm_fail(err, rows, "%s", row.text);
+	}
 	return status;
 }
 
@@ -92,7 +95,7 @@ static int compare_sequences(const struct verifier *v, const struct gm_index *sa
 		const struct gm_index_sequence *a = &v->came.sequence[i], *b = &said->sequence[i];
 		if (a->n_token != b->n_token || strcmp(a->id, b->id) != 0 || strcmp(a->label, b->label) != 0)
 			return gm_fail(err, GM_ERR_FORMAT,
-				       "index: sequence %u (%llu tokens) differs from the frames (%llu)", i,
+				       "sequence %u (%llu tokens) differs from the frames (%llu): index: damaged", i,
 				       (unsigned long long)b->n_token, (unsigned long long)a->n_token);
 	}
 	return GM_OK;
@@ -103,12 +106,12 @@ static int compare_index(const struct verifier *v, const struct gm_index *said, 
 	const struct gm_index *came = &v->came;
 
 	if (said->n_block != came->n_block || said->n_sequence != came->n_sequence)
-		return gm_fail(err, GM_ERR_FORMAT, "index: blocks %llu, sequences %u: the frames hold %llu and %u",
+		return gm_fail(err, GM_ERR_FORMAT, "%llu blocks and %u sequences: index: the frames hold %llu and %u",
 			       (unsigned long long)said->n_block, said->n_sequence, (unsigned long long)came->n_block,
 			       came->n_sequence);
 	for (uint64_t i = 0; i < came->n_block; i++)
 		if (memcmp(&said->block[i], &came->block[i], sizeof(came->block[i])) != 0)
-			return gm_fail(err, GM_ERR_FORMAT, "index: block %llu differs from the one at byte %llu",
+			return gm_fail(err, GM_ERR_FORMAT, "block %llu differs from the one at byte %llu: index: damaged",
 				       (unsigned long long)i, (unsigned long long)came->block[i].offset);
 	return compare_sequences(v, said, err);
 }
@@ -133,10 +136,10 @@ static int take_trailer(struct verifier *v, uint64_t offset, struct gm_error *er
 
 	v->end = offset + GM_TRAILER_BYTES;
 	if (index_offset != v->index_offset || v->index_offset == 0)
-		return gm_fail(err, GM_ERR_FORMAT, "trailer: the index is said to lie at byte %llu: it lies at %llu",
+		return gm_fail(err, GM_ERR_FORMAT, "the index is said to lie at byte %llu: trailer: it lies at %llu",
 			       (unsigned long long)index_offset, (unsigned long long)v->index_offset);
 	if (size != v->end || v->end != v->in.size)
-		return gm_fail(err, GM_ERR_FORMAT, "trailer: a file of %llu bytes: it has %llu", (unsigned long long)size,
+		return gm_fail(err, GM_ERR_FORMAT, "a file of %llu bytes: trailer: it has %llu", (unsigned long long)size,
 			       (unsigned long long)v->in.size);
 	return GM_OK;
 }
@@ -155,7 +158,8 @@ static int take_frame(struct verifier *v, const struct gm_frame *frame, uint64_t
 		return take_index(v, frame, offset, why);
 	case GM_FRAME_GEND:
 		if (frame->length != GM_TRAILER_PAYLOAD)
-			return gm_fail(why, GM_ERR_FORMAT, "frame GEND: must have %u bytes", GM_TRAILER_PAYLOAD);
+			return gm_fail(why, GM_ERR_FORMAT, "frame GEND of %llu bytes: must be %u",
+				       (unsigned long long)frame->length, GM_TRAILER_PAYLOAD);
 		return take_trailer(v, offset, why);
 	case GM_FRAME_UNKNOWN:
 		return GM_OK;
@@ -199,10 +203,10 @@ static int verify(struct verifier *v, struct gm_error *err)
 		return status;
 	v->report->can_save = v->n_good > 0;
 	if (v->end == 0) {
-		gm_fail(&why, GM_ERR_FORMAT, "no %s at the end: the trace was cut off: %s",
+		gm_fail(&why, GM_ERR_FORMAT, "no %s at the end: the trace was cut off%s",
 			v->index_offset ? "trailer" : "index",
-			v->n_good > 0 ? "`traces verify --repair OUT` saves its whole blocks"
-				      : "before its first whole block");
+			v->n_good > 0 ? "; `traces verify --repair OUT` saves its whole blocks"
+				      : " before its first whole block");
 		gm_problem_add(&v->problems, v->in.size, &why);
 	}
 	return GM_OK;
@@ -237,6 +241,15 @@ static bool header_stands(struct verifier *v)
 	       gm_header_parse(&v->header, v->payload.data, v->payload.size, &why) == GM_OK;
 }
 
+int gm_trace_problem_fail(const struct gm_trace_problem *problem, const char *path, struct gm_error *err)
+{
+	struct gm_error one = {0};
+
+	gm_fail(&one, GM_ERR_FORMAT, "%s", problem->text);
+	gm_error_at(&one, "%s: byte %llu", path, (unsigned long long)problem->offset);
+	return gm_fail(err, one.code, "%s", one.text);
+}
+
 int gm_trace_verify(const char *path, struct gm_verify_report *report, struct gm_error *err)
 {
 	struct verifier v = {.report = report};
@@ -248,7 +261,7 @@ int gm_trace_verify(const char *path, struct gm_verify_report *report, struct gm
 	if (status < 0)
 		return status;
 	if (!v.in.seekable) {
-		status = gm_fail(err, GM_ERR_UNSUPPORTED, "%s: cannot be verified: must be a file, not a pipe", v.in.path);
+		status = gm_fail(err, GM_ERR_UNSUPPORTED, "cannot be verified: %s: must be a file, not a pipe", v.in.path);
 		goto out;
 	}
 	status = gm_header_read(&v.in, &v.header, &why);
@@ -256,19 +269,19 @@ int gm_trace_verify(const char *path, struct gm_verify_report *report, struct gm
 		gm_problem_add(&v.problems, 0, &why);
 		report->can_save = header_stands(&v);
 	} else if (status < 0) {
-		gm_fail(err, status, "%s: %s", v.in.path, why.text);
+		gm_error_at(&why, "%s", v.in.path);
+		gm_fail(err, status, "%s", why.text);
 		goto out;
 	} else {
 		status = verify(&v, err);
 		if (status < 0) {
-			gm_error_prefix(err, "%s", v.in.path);
+			gm_error_at(err, "%s", v.in.path);
 			goto out;
 		}
 	}
 	fill_report(&v);
 	if (report->n_problem)
-		status = gm_fail(err, GM_ERR_FORMAT, "%s: byte %llu: %s", v.in.path,
-				 (unsigned long long)report->problem[0].offset, report->problem[0].text);
+		status = gm_trace_problem_fail(&report->problem[0], v.in.path, err);
 out:
 	gm_row_check_free(&v.rows);
 	gm_index_free(&v.came);

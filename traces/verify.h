@@ -15,6 +15,9 @@ struct gm_trace_problem {
 	char text[200];  /* "what is wrong: what would be right", without file and offset */
 };
 
+/* A problem as a failure: "what: PATH: byte N: right". Returns GM_ERR_FORMAT. */
+int gm_trace_problem_fail(const struct gm_trace_problem *problem, const char *path, struct gm_error *err);
+
 struct gm_verify_report {
 	uint64_t n_block, n_token, n_row; /* of the blocks that are whole */
 	uint32_t n_sequence;

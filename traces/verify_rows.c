@@ -76,8 +76,8 @@ static int check_order(struct gm_row_check *check, uint32_t layer, const uint16_
 			wrong = score(check, layer, head[r], logit[r], lse) > above + TOLERANCE * (1 + fabs(above));
 		}
 		if (wrong)
-			return gm_fail(err, GM_ERR_FORMAT, "rank %u: expert %u belongs before expert %u", r + 1, head[r],
-				       head[r - 1]);
+			return gm_fail(err, GM_ERR_FORMAT, "expert %u belongs before expert %u: rank %u", head[r],
+				       head[r - 1], r + 1);
 	}
 	return GM_OK;
 }
@@ -96,7 +96,7 @@ static int check_exact(struct gm_row_check *check, uint32_t layer, const uint16_
 		double a = score(check, layer, is, check->logits[is], right);
 		double b = score(check, layer, should, check->logits[should], right);
 		if (by_logit(&check->header->model) || fabs(a - b) > TOLERANCE * (1 + fabs(b)))
-			return gm_fail(err, GM_ERR_FORMAT, "rank %u: expert %u: must be expert %u", r + 1, is, should);
+			return gm_fail(err, GM_ERR_FORMAT, "expert %u: rank %u: must be expert %u", is, r + 1, should);
 	}
 	if (fabs(lse - right) > TOLERANCE * (1 + fabs(right)))
 		return gm_fail(err, GM_ERR_FORMAT, "the log-sum-exp is %.17g: must be %.17g", lse, right);
@@ -169,7 +169,7 @@ int gm_row_check_block(struct gm_row_check *check, const struct gm_block *b, str
 				continue;
 			int status = check_row(check, b, layer, i, err);
 			if (status < 0) {
-				gm_error_prefix(err, "token %llu, layer %u", (unsigned long long)b->first_token + i, layer);
+				gm_error_at(err, "token %llu, layer %u", (unsigned long long)b->first_token + i, layer);
 				return status;
 			}
 		}

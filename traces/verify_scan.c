@@ -35,7 +35,7 @@ static bool frame_here(const uint8_t *data, uint64_t left, struct gm_frame *fram
 		return false;
 	if (frame->length <= left - GM_FRAME_BYTES)
 		return true;
-	gm_fail(why, GM_ERR_FORMAT, "frame %s of %llu bytes: only %llu follow: cut off", frame->name,
+	gm_fail(why, GM_ERR_FORMAT, "frame %s of %llu bytes: only %llu follow; cut off", frame->name,
 		(unsigned long long)frame->length, (unsigned long long)left - GM_FRAME_BYTES);
 	return false;
 }

@@ -28,7 +28,7 @@ static int add_metadata(struct gm_json *header, const struct gm_json *metadata, 
 	if (!metadata)
 		return GM_OK;
 	if (gm_json_type(metadata) != GM_JSON_OBJECT)
-		return gm_fail(err, GM_ERR_USAGE, "metadata of a trace: must be a JSON object");
+		return gm_fail(err, GM_ERR_USAGE, "not a JSON object: metadata of a trace: must be one");
 	for (const struct gm_json *m = gm_json_first(metadata); m; m = gm_json_next(m)) {
 		const char *key = gm_json_key(m);
 		if (is_model_key(key) || gm_json_get(header, key))
@@ -51,7 +51,8 @@ static int check_texts(const struct gm_model *model, const struct gm_writer_opti
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		if (texts[i].text && !gm_is_utf8(texts[i].text))
-			return gm_fail(err, GM_ERR_USAGE, "%s for the header of a trace: must be UTF-8", texts[i].what);
+			return gm_fail(err, GM_ERR_USAGE,
+				       "text that is not UTF-8: %s for the header of a trace: write UTF-8", texts[i].what);
 	char *metadata = options->metadata ? gm_json_print(options->metadata, false) : NULL;
 
 	if (options->metadata && !metadata)
@@ -59,7 +60,9 @@ static int check_texts(const struct gm_model *model, const struct gm_writer_opti
 	bool right = !metadata || gm_is_utf8(metadata);
 
 	free(metadata);
-	return right ? GM_OK : gm_fail(err, GM_ERR_USAGE, "metadata for the header of a trace: must be UTF-8");
+	return right ? GM_OK
+		     : gm_fail(err, GM_ERR_USAGE,
+			       "text that is not UTF-8: metadata for the header of a trace: write UTF-8");
 }
 
 static int build_header(const struct gm_writer *w, const struct gm_writer_options *options, struct gm_json *header,

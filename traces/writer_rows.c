@@ -10,10 +10,11 @@ int gm_writer_begin_sequence(struct gm_writer *w, const char *id, const char *la
 	id = id ? id : "";
 	label = label ? label : "";
 	if (strlen(id) > GM_MAX_TEXT_BYTES || strlen(label) > GM_MAX_TEXT_BYTES)
-		return gm_fail(err, GM_ERR_USAGE, "id or label of sequence %u: must be at most %u bytes",
+		return gm_fail(err, GM_ERR_USAGE, "text too long: id or label of sequence %u: must be at most %u bytes",
 			       w->out.index.n_sequence, GM_MAX_TEXT_BYTES);
 	if (!gm_is_utf8(id) || !gm_is_utf8(label))
-		return gm_fail(err, GM_ERR_USAGE, "id or label of sequence %u: must be UTF-8", w->out.index.n_sequence);
+		return gm_fail(err, GM_ERR_USAGE, "text that is not UTF-8: id or label of sequence %u: write UTF-8",
+			       w->out.index.n_sequence);
 	w->pass_ended = true;
 	return gm_index_add_sequence(&w->out.index, id, label, w->n_token, err);
 }
@@ -147,10 +148,10 @@ static int claim(struct gm_writer *w, uint32_t layer, uint64_t token, struct gm_
 	*p = find(w, token, slot);
 	*row = (size_t)layer * GM_BLOCK_TOKENS + *slot;
 	if ((*p)->present[*row])
-		return gm_fail(err, GM_ERR_USAGE, "token %llu, layer %u: the row is given twice", (unsigned long long)token,
-			       layer);
+		return gm_fail(err, GM_ERR_USAGE, "the row is given twice: token %llu, layer %u: must come once",
+			       (unsigned long long)token, layer);
 	if ((*p)->complete[*slot])
-		return gm_fail(err, GM_ERR_USAGE, "token %llu, layer %u: a row after the token was declared complete",
+		return gm_fail(err, GM_ERR_USAGE, "a row after its token was declared complete: token %llu, layer %u",
 			       (unsigned long long)token, layer);
 	return GM_OK;
 }
@@ -172,8 +173,8 @@ static int put_tail(const struct gm_writer *w, struct gm_pending *p, size_t at, 
 	uint16_t half = gm_to_f16(value);
 	if (half == GM_F16_OVERFLOW)
 		return gm_fail(err, GM_ERR_FORMAT,
-			       "expert %u: the logit %g does not fit a float16 tail: must be below 65520, or the tail f32",
-			       expert, (double)value);
+			       "the logit %g does not fit a float16 tail: expert %u: must be below 65520, or the tail f32",
+			       (double)value, expert);
 	p->tail_16[at] = half;
 	return GM_OK;
 }
@@ -208,7 +209,7 @@ static int append_row(struct gm_writer *w, uint32_t layer, uint64_t token, const
 	if (status == GM_OK && gm_column_parts(g, GM_COLUMN_TAIL))
 		status = put_tail_of_row(w, p, row, logits, err);
 	if (status < 0) {
-		gm_error_prefix(err, "token %llu, layer %u", (unsigned long long)token, layer);
+		gm_error_at(err, "token %llu, layer %u", (unsigned long long)token, layer);
 		return status;
 	}
 	for (uint32_t r = 0; r < g->n_head; r++)
@@ -236,11 +237,11 @@ static int check_experts(struct gm_writer *w, const uint16_t *expert, uint32_t n
 
 	for (; seen < n && status == GM_OK; seen++) {
 		if (expert[seen] >= n_expert)
-			status = gm_fail(err, GM_ERR_FORMAT, "rank %u: expert %u: must be below n_expert (%u)", seen + 1,
-					 expert[seen], n_expert);
+			status = gm_fail(err, GM_ERR_FORMAT, "expert %u: rank %u: must be below n_expert (%u)",
+					 expert[seen], seen + 1, n_expert);
 		else if (w->in_head[expert[seen]])
-			status = gm_fail(err, GM_ERR_FORMAT, "rank %u: expert %u stands there twice", seen + 1,
-					 expert[seen]);
+			status = gm_fail(err, GM_ERR_FORMAT, "expert %u stands there twice: rank %u: must stand once",
+					 expert[seen], seen + 1);
 		else
 			w->in_head[expert[seen]] = 1;
 	}
@@ -256,8 +257,8 @@ static int put_weights(double *out, const double *weight, uint32_t top_k, struct
 
 	for (uint32_t i = 0; i < top_k; i++) {
 		if (!(weight[i] >= 0))
-			return gm_fail(err, GM_ERR_FORMAT, "rank %u: the weight %g: must be a number from 0 on", i + 1,
-				       weight[i]);
+			return gm_fail(err, GM_ERR_FORMAT, "the weight %g: rank %u: must be a number from 0 on", weight[i],
+				       i + 1);
 		sum += weight[i];
 	}
 	if (!(sum > 0 && isfinite(sum)))
@@ -281,7 +282,7 @@ static int append_topk_row(struct gm_writer *w, uint32_t layer, uint64_t token, 
 	if (status == GM_OK)
 		status = put_weights(p->weight + row * top_k, weight, top_k, err);
 	if (status < 0) {
-		gm_error_prefix(err, "token %llu, layer %u", (unsigned long long)token, layer);
+		gm_error_at(err, "token %llu, layer %u", (unsigned long long)token, layer);
 		return status;
 	}
 	memcpy(p->head + row * top_k, expert, top_k * sizeof(*expert));
@@ -313,11 +314,11 @@ static int check_ranked(struct gm_writer *w, const uint16_t *ranked, const float
 		return gm_fail(err, GM_ERR_FORMAT, "the log-sum-exp is not a finite number");
 	for (uint32_t r = 0; r < n_head; r++) {
 		if (!isfinite(logits[r]))
-			return gm_fail(err, GM_ERR_FORMAT, "expert %u: the logit is not a finite number", ranked[r]);
+			return gm_fail(err, GM_ERR_FORMAT, "the logit is not a finite number: expert %u", ranked[r]);
 		if (by_logit && r > 0 &&
 		    (logits[r] > logits[r - 1] || (logits[r] == logits[r - 1] && ranked[r] < ranked[r - 1])))
-			return gm_fail(err, GM_ERR_FORMAT, "rank %u: expert %u belongs before expert %u", r + 1, ranked[r],
-				       ranked[r - 1]);
+			return gm_fail(err, GM_ERR_FORMAT, "expert %u belongs before expert %u: rank %u", ranked[r],
+				       ranked[r - 1], r + 1);
 	}
 	return GM_OK;
 }
@@ -337,7 +338,7 @@ static int put_given_tail(struct gm_writer *w, struct gm_pending *p, size_t row,
 		if (w->in_head[e])
 			continue;
 		if (!isfinite(tail[i]))
-			status = gm_fail(err, GM_ERR_FORMAT, "expert %u: the logit is not a finite number", e);
+			status = gm_fail(err, GM_ERR_FORMAT, "the logit is not a finite number: expert %u", e);
 		else
 			status = put_tail(w, p, row * n_tail + i, tail[i], e, err);
 		i++;
@@ -363,7 +364,7 @@ int gm_writer_append_ranked(struct gm_writer *w, uint32_t layer, uint64_t token,
 	if (status == GM_OK && gm_column_parts(g, GM_COLUMN_TAIL))
 		status = put_given_tail(w, p, row, ranked, tail, err);
 	if (status < 0) {
-		gm_error_prefix(err, "token %llu, layer %u", (unsigned long long)token, layer);
+		gm_error_at(err, "token %llu, layer %u", (unsigned long long)token, layer);
 		return status;
 	}
 	memcpy(p->head + row * g->n_head, ranked, g->n_head * sizeof(*ranked));
@@ -385,8 +386,8 @@ int gm_writer_append_prediction(struct gm_writer *w, uint32_t layer, uint64_t fi
 	for (size_t i = 0; i < (size_t)n * top_k; i++)
 		if (expert[i] >= w->geometry.n_expert && expert[i] != 0xffff)
 			return gm_fail(err, GM_ERR_FORMAT,
-				       "token %llu, layer %u: predicted expert %u: must be below n_expert (%u), or 65535",
-				       (unsigned long long)first + i / top_k, layer, expert[i], w->geometry.n_expert);
+				       "predicted expert %u: token %llu, layer %u: must be below n_expert (%u), or 65535",
+				       expert[i], (unsigned long long)first + i / top_k, layer, w->geometry.n_expert);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t slot;
 		struct gm_pending *p = find(w, first + i, &slot);

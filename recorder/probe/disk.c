@@ -59,7 +59,7 @@ static int make_file(struct source *s, const struct gm_probe_options *options, s
 	int fd, status;
 
 	if ((size_t)snprintf(s->path, sizeof(s->path), "%s/gatemass-probe-XXXXXX", options->disk) >= sizeof(s->path))
-		return gm_fail(err, GM_ERR_USAGE, "--disk: path too long");
+		return gm_fail(err, GM_ERR_USAGE, "path too long: --disk");
 	fd = mkstemp(s->path);
 	if (fd < 0)
 		return fail_io("cannot make a file to read", s->path, err);
@@ -74,7 +74,7 @@ static int check_place(const struct source *s, const char *given, struct gm_erro
 	struct statfs fs;
 
 	if (fstatfs(s->fd, &fs) == 0 && ((unsigned long)fs.f_type == TMPFS || (unsigned long)fs.f_type == RAMFS))
-		return gm_fail(err, GM_ERR_UNSUPPORTED, "%.160s lies in memory, not on a disk: give another --disk", given);
+		return gm_fail(err, GM_ERR_UNSUPPORTED, "in memory, not on a disk: %.160s: give another --disk", given);
 	return 0;
 }
 
@@ -98,8 +98,8 @@ static int open_source(struct source *s, const struct gm_probe_options *options,
 	s->bytes = (uint64_t)status.st_size / ALIGNMENT * ALIGNMENT;
 	if (s->bytes < 2 * size)
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
-			       "%.160s: %llu bytes are too few to read %zu at random: give a larger file", options->disk,
-			       (unsigned long long)status.st_size, size);
+			       "%llu bytes are too few to read %zu at random: %.160s: give a larger file",
+			       (unsigned long long)status.st_size, size, options->disk);
 	return 0;
 }
 

@@ -27,7 +27,7 @@ static int check(const struct bench *b, cudaError_t error, const char *what, str
 	if (error == cudaSuccess)
 		return 0;
 	b->cuda->cudaGetLastError();
-	return gm_fail(err, error == cudaErrorMemoryAllocation ? GM_ERR_MEMORY : GM_ERR_IO, "CUDA: %s: %s", what,
+	return gm_fail(err, error == cudaErrorMemoryAllocation ? GM_ERR_MEMORY : GM_ERR_IO, "CUDA failed: %s: %s", what,
 		       b->cuda->cudaGetErrorString(error));
 }
 

@@ -79,7 +79,8 @@ static int take_sizes(struct gm_probe_options *probe, const char *list, struct g
 		snprintf(item, sizeof(item), "%.*s", (int)length, list);
 		GM_TRY(gm_parse_bytes(item, "--expert-bytes", &bytes, NULL, err));
 		if (bytes <= MIN_SIZE || bytes > MAX_SIZE || probe->n_size == GM_PROBE_MAX_SIZE)
-			return gm_fail(err, GM_ERR_USAGE, "--expert-bytes %.40s: up to %d sizes above 4 KiB, at most 1 GiB",
+			return gm_fail(err, GM_ERR_USAGE,
+				       "unusable size: --expert-bytes %.40s: up to %d sizes above 4 KiB, at most 1 GiB",
 				       item, GM_PROBE_MAX_SIZE - 1);
 		/* disks read, and the fit wants, what O_DIRECT allows */
 		probe->size[probe->n_size++] = (bytes + MIN_SIZE - 1) / MIN_SIZE * MIN_SIZE;
@@ -87,7 +88,7 @@ static int take_sizes(struct gm_probe_options *probe, const char *list, struct g
 		list += *list == ',';
 	}
 	if (probe->n_size == 1)
-		return gm_fail(err, GM_ERR_USAGE, "--expert-bytes: no size: 512KiB,2MiB for example");
+		return gm_fail(err, GM_ERR_USAGE, "no size: --expert-bytes: 512KiB,2MiB for example");
 	qsort(probe->size + 1, probe->n_size - 1, sizeof(*probe->size), ascending);
 	return 0;
 }
@@ -149,7 +150,7 @@ static int take_option(int id, const char *value, void *state, struct gm_error *
 static void note(const struct state *s, const char *what, const char *why)
 {
 	if (!s->quiet)
-		fprintf(stderr, "probe-machine: %s%s\n", what, why);
+		gm_note("%s%s", what, why);
 }
 
 /* What cannot be measured here is left out of the profile and said; what fails while it is measured is a failure. */
@@ -224,6 +225,9 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 
 	(void)n_operand, (void)operand;
 	set_defaults(s);
+	const struct gm_file_use use[] = {{s->probe.disk, "--disk", false}, {s->output, "--out", true}};
+
+	GM_TRY(gm_files_check(use, 2, err));
 	result = gm_alloc(1, sizeof(*result), err);
 	if (!result)
 		return GM_ERR_MEMORY;

@@ -283,7 +283,7 @@ static void test_silent_sink(void **state)
 	assert_cuda(forward_layer(&forward, 3, 0, 8));
 	assert_ok(forward_capture(&forward, capture, 3, 0, 8, &err), &err);
 	assert_int_equal(gm_capture_close(capture, &err), GM_ERR_UNSUPPORTED);
-	assert_string_equal(err.text, "captured rows of layer 3 were not taken");
+	assert_string_equal(err.text, "captured rows were not taken: layer 3");
 	forward_end(&forward);
 	support_end();
 }

@@ -112,7 +112,7 @@ static void refuse(enum gm_device_capture mode, const char *name, const void *da
 
 	if (mode == GM_DEVICE_CAPTURE_ON) {
 		assert_true(taken < 0);
-		assert_non_null(strstr(err.text, "--device-capture on: "));
+		assert_non_null(strstr(err.text, ": --device-capture on"));
 		assert_non_null(strstr(err.text, reason));
 	} else {
 		assert_int_equal(taken, 0);

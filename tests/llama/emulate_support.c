@@ -41,7 +41,7 @@ struct gm_emulate_options emulate_options(enum gm_substitute_weight substitute, 
 	};
 }
 
-static int option_id(const char *name)
+int policy_option_id(const char *name)
 {
 	for (int i = 0; gm_policy_options[i].name; i++)
 		if (strcmp(gm_policy_options[i].name, name) == 0)
@@ -62,7 +62,7 @@ int emulated_try(struct emulated *run, struct gm_hook *hook, const struct gm_tex
 	assert_true(run->grid && run->preloads);
 	GM_TRY(gm_grid_option(run->grid, GM_OPTION_HW, "instant", err));
 	for (; *option; option += 2)
-		GM_TRY(gm_grid_option(run->grid, option_id(option[0]), option[1][0] ? option[1] : NULL, err));
+		GM_TRY(gm_grid_option(run->grid, policy_option_id(option[0]), option[1][0] ? option[1] : NULL, err));
 	GM_TRY(gm_grid_expand(run->grid, &run->settings, &run->n_settings, err));
 	GM_TRY(gm_corpus_make(&run->corpus, hook, texts, &corpus, err));
 	return gm_emulation_run(&run->emulation, hook, &run->corpus, run->settings, run->n_settings, run->preloads,
@@ -109,6 +109,28 @@ double emulated_nll(const struct emulated *run, size_t i)
 
 	gm_account_total(&emulated_point(run, i)->account, &total, &score);
 	return score.nll / (double)score.n;
+}
+
+struct gm_tally replayed(const char *path, const struct gm_settings *settings, struct gm_preloads *preloads,
+			 struct gm_tally *layer, uint32_t n_layer)
+{
+	const struct gm_sweep_options options = {.memory_bytes = 1 << 28, .per_layer = true, .quiet = true};
+	struct gm_error err = {0};
+	struct gm_trace *trace = gm_trace_open(path, &err);
+	struct gm_sweep sweep = {0};
+	struct gm_tally total;
+
+	if (!trace)
+		fail_msg("%s", err.text);
+	assert_int_equal(gm_trace_tail(trace), GM_TAIL_F32);
+	assert_ok(gm_sweep_run(&sweep, trace, settings, 1, preloads, &options, &err), &err);
+	if (sweep.n_failed)
+		fail_msg("%s", sweep.point[0].error.text);
+	total = sweep.point[0].total;
+	memcpy(layer, sweep.point[0].layer, n_layer * sizeof(*layer));
+	gm_sweep_free(&sweep);
+	gm_trace_close(trace);
+	return total;
 }
 
 #define SAME(field)                                                                                       \

@@ -10,6 +10,9 @@
 /* n texts of `length` printable characters each, which every fixture takes as one token a character; two labels in turn. */
 struct gm_texts support_texts(uint32_t n, uint32_t length, uint64_t seed);
 
+/* Of an option of gm_policy_options; fails the test where there is none of that name. */
+int policy_option_id(const char *name);
+
 /* An emulation with all that it stands on. */
 struct emulated {
 	struct gm_grid *grid;
@@ -35,6 +38,10 @@ struct gm_emulate_options emulate_options(enum gm_substitute_weight substitute, 
 const struct gm_emulate_point *emulated_point(const struct emulated *run, size_t i);
 struct gm_tally emulated_total(const struct emulated *run, size_t i);
 double emulated_nll(const struct emulated *run, size_t i); /* a token */
+
+/* What `sim` makes of a recorded trace under the same settings; layer [n_layer] out. */
+struct gm_tally replayed(const char *path, const struct gm_settings *settings, struct gm_preloads *preloads,
+			 struct gm_tally *layer, uint32_t n_layer);
 
 /* Integer counters alike; masses to the last bits of their sums. */
 void assert_equal_counters(const struct gm_counters *a, const struct gm_counters *b, const char *what);

@@ -5,29 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the recorded trace gives under the same settings. */
-static struct gm_tally replay(const char *path, const struct gm_settings *settings, struct gm_preloads *preloads,
-			      struct gm_tally *layer, uint32_t n_layer)
-{
-	const struct gm_sweep_options options = {.memory_bytes = 1 << 28, .per_layer = true, .quiet = true};
-	struct gm_error err = {0};
-	struct gm_trace *trace = gm_trace_open(path, &err);
-	struct gm_sweep sweep = {0};
-	struct gm_tally total;
-
-	if (!trace)
-		fail_msg("%s", err.text);
-	assert_int_equal(gm_trace_tail(trace), GM_TAIL_F32);
-	assert_ok(gm_sweep_run(&sweep, trace, settings, 1, preloads, &options, &err), &err);
-	if (sweep.n_failed)
-		fail_msg("%s", sweep.point[0].error.text);
-	total = sweep.point[0].total;
-	memcpy(layer, sweep.point[0].layer, n_layer * sizeof(*layer));
-	gm_sweep_free(&sweep);
-	gm_trace_close(trace);
-	return total;
-}
-
 static void compare(struct gm_hook *hook, const struct gm_texts *texts, struct gm_emulate_options options,
 		    const char *const *option, struct gm_counters *sum)
 {
@@ -41,7 +18,7 @@ static void compare(struct gm_hook *hook, const struct gm_texts *texts, struct g
 	emulated_run(&run, hook, texts, &options, option);
 	gm_settings_describe(run.settings, what, sizeof(what));
 	total = emulated_total(&run, 0);
-	expected = replay(options.record, run.settings, run.preloads, layer, n_layer);
+	expected = replayed(options.record, run.settings, run.preloads, layer, n_layer);
 	assert_int_equal(total.tokens, expected.tokens);
 	assert_equal_counters(&total.count, &expected.count, what);
 	for (uint32_t l = 0; l < n_layer; l++)

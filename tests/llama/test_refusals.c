@@ -97,7 +97,8 @@ static void test_options(void **state)
 
 	(void)state;
 	options.override_tensor = "exps=NOWHERE";
-	assert_refused(path, &options, GM_ERR_USAGE, "no buffer type NOWHERE here: must be one of CPU");
+	assert_refused(path, &options, GM_ERR_USAGE,
+		       "no such buffer type here: --override-tensor NOWHERE: must be one of CPU");
 	options.override_tensor = "exps";
 	assert_refused(path, &options, GM_ERR_USAGE, "must be REGEX=BUFFER");
 	options.override_tensor = "blk\\.0\\.ffn_up_exps=CPU,blk\\.1=CPU";
@@ -160,7 +161,7 @@ static void test_ops(void **state)
 	(void)state;
 	gm_hook_set_ops(hook, &bad, &id);
 	assert_int_equal(gm_hook_pass(hook, token, 3, &err[0]), GM_ERR_USAGE);
-	assert_non_null(strstr(err[0].text, "expert 8 was put in: there are 8"));
+	assert_non_null(strstr(err[0].text, "expert 8 was put in: layer 0: there are 8"));
 	gm_hook_begin_sequence(hook);
 	gm_hook_set_ops(hook, &fails, NULL);
 	assert_int_equal(gm_hook_pass(hook, token, 3, &err[1]), GM_ERR_IO);

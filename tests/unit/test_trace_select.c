@@ -108,10 +108,10 @@ static void test_rank_refuses(void **state)
 
 	(void)state;
 	assert_int_equal(gm_select_rank(s, 0, (float[]){1, NAN, 2, 3}, ranked, NULL, &err), GM_ERR_FORMAT);
-	assert_string_equal(err.text, "expert 1: the logit is not a number: must be a finite number");
+	assert_string_equal(err.text, "the logit is not a number: expert 1: must be a finite number");
 	memset(&err, 0, sizeof(err));
 	assert_int_equal(gm_select_rank(s, 0, (float[]){1, 2, 3, -INFINITY}, ranked, NULL, &err), GM_ERR_FORMAT);
-	assert_string_equal(err.text, "expert 3: the logit is infinite: must be a finite number");
+	assert_string_equal(err.text, "the logit is infinite: expert 3: must be a finite number");
 	gm_selector_free(s);
 	memset(&err, 0, sizeof(err));
 	assert_null(gm_selector_new(&m, 1, &err));
