@@ -7,7 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Something that can be read again: not standard input or output, a pipe or a device. A file that is not there yet will be one. */
+static bool is_file(const char *path)
+{
+	struct stat st;
+
+	return strcmp(path, "-") != 0 && (stat(path, &st) != 0 || S_ISREG(st.st_mode));
+}
 
 int gm_sweep_page_begin(struct gm_sweep_page *page, const char *path[], struct gm_error *err)
 {
@@ -16,9 +25,10 @@ int gm_sweep_page_begin(struct gm_sweep_page *page, const char *path[], struct g
 	const char *base = getenv("TMPDIR");
 
 	for (int i = 0; i < GM_N_SWEEP_FILE; i++)
-		if (path[i] && strcmp(path[i], "-") == 0)
+		if (path[i] && !is_file(path[i]))
 			return gm_fail(err, GM_ERR_USAGE,
-				       "a page needs its data as files: --html beside a file \"-\": give the file a name");
+				       "a page needs its data as files: --html beside \"%.60s\": give the file a name",
+				       path[i]);
 	snprintf(page->folder, sizeof(page->folder), "%.30s/gatemass-page-XXXXXX", base && *base ? base : "/tmp");
 	if (!mkdtemp(page->folder)) {
 		gm_fail(err, GM_ERR_IO, "cannot make a temporary folder: %s: %s", page->folder, strerror(errno));
@@ -63,7 +73,7 @@ int gm_sweep_page_write(struct gm_sweep_page *page, const char *const path[], co
 	for (int i = 0; i < GM_N_SWEEP_FILE; i++)
 		if (path[i])
 			file[n++] = (char *)path[i];
-	if (strcmp(trace, "-") != 0) { /* a pipe was read once already */
+	if (is_file(trace)) { /* a pipe was read once already */
 		GM_TRY(write_stats(page, trace, err));
 		file[n++] = page->stats;
 	}
