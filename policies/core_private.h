@@ -31,6 +31,8 @@ struct gm_core {
 
 enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
 
+#define N_ACTION (GM_CPU + 1) /* of enum gm_action */
+
 /* Work space. Request arrays [n_expert] hold the distinct experts of an event in request order; pick arrays [n_row][top_k]. */
 struct gm_scratch {
 	uint32_t n_expert, top_k;

@@ -165,11 +165,6 @@ static void find_wanting(struct event *ev)
 {
 	struct gm_scratch *s = ev->s;
 
-	if (ev->rows->n == 1) {
-		ev->wanting = s->missed; /* requests are picks */
-		ev->n_wanting = ev->n_missed;
-		return;
-	}
 	ev->wanting = s->wanting;
 	ev->n_wanting = 0;
 	for (uint32_t p = 0; p < ev->rows->n * ev->top_k; p++)
@@ -194,7 +189,7 @@ static void decide(struct event *ev)
 		if (action == GM_FETCH)
 			s->flags[ev->request[ev->wanting[i]]] |= FETCHED;
 	}
-	for (uint32_t i = 0; ev->rows->n > 1 && i < ev->n_wanting; i++)
+	for (uint32_t i = 0; i < ev->n_wanting; i++)
 		if (s->flags[ev->request[ev->wanting[i]]] & FETCHED)
 			s->action[ev->wanting[i]] = GM_FETCH;
 }
@@ -427,15 +422,60 @@ static void begin(struct event *ev)
 		gm_core_land_item(core, ev->pool, *(uint32_t *)gm_core_at(core, ev->pool->reserved));
 }
 
+/* Several rows, and a rule that decides. */
+static int settle_rows(struct event *ev, struct gm_error *err)
+{
+	decide(ev);
+	if (ev->actions & 1u << GM_SUBSTITUTE)
+		GM_TRY(gm_event_substitute(ev, err));
+	count_picks(ev);
+	fetch_decided(ev);
+	return GM_OK;
+}
+
+/* The same for one row, whose picks are its requests: nobody else can overrule them. */
+static int settle_row(struct event *ev, struct gm_error *err)
+{
+	static const uint8_t flag_of[] = {[GM_FETCH] = FETCHED, [GM_CPU] = ON_CPU};
+	struct gm_scratch *s = ev->s;
+	const uint32_t *missed = s->missed;
+	uint32_t n_of[N_ACTION] = {0}, n = ev->n_missed;
+	double mass_of[N_ACTION] = {0};
+
+	decide_row(ev, 0);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t q = missed[i];
+
+		ev->actions |= 1u << s->action[q];
+		s->flags[q] = flag_of[s->action[q]];
+	}
+	ev->wanting = missed;
+	ev->n_wanting = n;
+	if (ev->actions & 1u << GM_SUBSTITUTE)
+		GM_TRY(gm_event_substitute(ev, err));
+	for (uint32_t i = 0; i < n; i++)
+		n_of[s->action[missed[i]]]++;
+	for (uint32_t i = 0; i < n && ev->gate; i++)
+		mass_of[s->action[missed[i]]] += ev->gate[missed[i]];
+	ev->counters->substitutions += n_of[GM_SUBSTITUTE];
+	ev->counters->drops += n_of[GM_DROP];
+	ev->counters->cpu_picks += n_of[GM_CPU];
+	ev->counters->substituted_mass += mass_of[GM_SUBSTITUTE];
+	ev->counters->dropped_mass += mass_of[GM_DROP];
+	if (n_of[GM_FETCH] + n_of[GM_CPU])
+		fetch_decided(ev);
+	return GM_OK;
+}
+
 int gm_event_one(struct event *ev, struct gm_error *err)
 {
-	unsigned flags = ev->config->miss.ops->info.flags;
+	bool one_row = ev->rows->n == 1;
 
 	gm_event_next_stamp(ev);
 	begin(ev);
 	if (ev->config->reroute.ops)
 		reroute(ev);
-	if (ev->rows->n == 1)
+	if (one_row)
 		classify_row(ev);
 	else
 		classify_rows(ev);
@@ -443,19 +483,13 @@ int gm_event_one(struct event *ev, struct gm_error *err)
 	ev->work_kinds = 0;
 	ev->actions = 0;
 	record_access(ev);
-	if (ev->n_missed) {
-		if (flags & GM_ONLY_FETCHES) {
-			ev->actions = 1u << GM_FETCH;
-			fetch_misses(ev);
-		} else {
-			decide(ev);
-			if (ev->actions & 1u << GM_SUBSTITUTE)
-				GM_TRY(gm_event_substitute(ev, err));
-			count_picks(ev);
-			fetch_decided(ev);
-			if ((ev->actions & 1u << GM_SUBSTITUTE) && ev->config->admit.ops->substituted)
-				admit(ev);
-		}
+	if (ev->n_missed && (ev->config->miss.ops->info.flags & GM_ONLY_FETCHES)) {
+		ev->actions = 1u << GM_FETCH;
+		fetch_misses(ev);
+	} else if (ev->n_missed) {
+		GM_TRY(one_row ? settle_row(ev, err) : settle_rows(ev, err));
+		if ((ev->actions & 1u << GM_SUBSTITUTE) && ev->config->admit.ops->substituted)
+			admit(ev);
 	}
 	if (ev->core->arrivals->end)
 		tell_arrivals(ev);
