@@ -28,6 +28,7 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
+	const struct gm_minima_arrays arrays = gm_minima_arrays(state);
 	struct own *own = own_of(state);
 	uint64_t tick = own->tick;
 
@@ -35,7 +36,7 @@ static void access_all(void *state, const struct gm_requests *requests)
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 
-		gm_minima_grow(state, item, gm_minima_value(state, item) + 1, ++tick);
+		gm_minima_grow(&arrays, item, arrays.key[item] + 1, ++tick);
 	}
 	own->tick = tick;
 }

@@ -108,6 +108,7 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
+	const struct gm_minima_arrays arrays = gm_minima_arrays(state);
 	struct own *own = own_of(state);
 	uint64_t tick = own->tick;
 
@@ -118,8 +119,9 @@ static void access_all(void *state, const struct gm_requests *requests)
 
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
+		uint64_t absent = arrays.key[item] & GM_MINIMA_ABSENT;
 
-		gm_minima_grow(state, item, to_bits(to_double(gm_minima_value(state, item)) + unit), ++tick);
+		gm_minima_grow(&arrays, item, to_bits(to_double(arrays.key[item] ^ absent) + unit) | absent, ++tick);
 		own->literal[item] = (struct literal){faded(own, item, requests->token) + 1.0, requests->token};
 	}
 	own->tick = tick;

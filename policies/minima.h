@@ -78,12 +78,31 @@ static inline void gm_minima_set_value(struct gm_minima *m, uint32_t item, uint6
 	*key = (*key & GM_MINIMA_ABSENT) | value;
 }
 
-/* The value of an item grew, or its tie did. */
-static inline void gm_minima_grow(struct gm_minima *m, uint32_t item, uint64_t value, uint64_t tie)
+/* The arrays that change at accesses, looked up once for all of an event's. */
+struct gm_minima_arrays {
+	uint64_t *key, *tie, *stale;
+	const uint32_t *least;
+};
+
+static inline struct gm_minima_arrays gm_minima_arrays(struct gm_minima *m)
 {
-	gm_minima_set_value(m, item, value);
-	gm_minima_ties(m)[item] = tie;
-	gm_minima_make_stale(m, item / GM_MINIMA_GROUP, gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item);
+	return (struct gm_minima_arrays){
+		.key = gm_minima_keys(m),
+		.tie = gm_minima_ties(m),
+		.stale = (uint64_t *)(void *)((char *)m + m->stale),
+		.least = gm_minima_leasts(m),
+	};
+}
+
+/* The value of an item grew, or its tie did. key: the value, with GM_MINIMA_ABSENT as it was. */
+static inline void gm_minima_grow(const struct gm_minima_arrays *a, uint32_t item, uint64_t key, uint64_t tie)
+{
+	uint32_t group = item / GM_MINIMA_GROUP;
+
+	a->key[item] = key;
+	a->tie[item] = tie;
+	/* without a branch, for nobody can foretell it */
+	a->stale[group / 64] |= (uint64_t)(a->least[group] == item) << group % 64;
 }
 
 /* An item is in the pool from now on, or its value shrank there. */
