@@ -78,12 +78,12 @@ static struct search search_row(const struct event *ev, uint32_t i)
 	return search;
 }
 
-int gm_event_substitute(struct event *ev, struct gm_error *err)
+/* Substitutes for the picks from number i on. */
+static int substitute_from(struct event *ev, uint32_t i, struct search search, struct gm_error *err)
 {
 	struct gm_scratch *s = ev->s;
-	struct search search = {.row = UINT32_MAX};
 
-	for (uint32_t i = 0; i < ev->n_wanting; i++) {
+	for (; i < ev->n_wanting; i++) {
 		uint32_t p = ev->wanting[i], row = event_row_of_pick(ev, p), found;
 
 		if (row != search.row)
@@ -105,4 +105,43 @@ int gm_event_substitute(struct event *ev, struct gm_error *err)
 		}
 	}
 	return GM_OK;
+}
+
+/* One row, nothing rerouted: as long as the ranking lasts, what comes behind the selection is all there is to look at, and no substitute has a pin
+ * yet. */
+static int substitute_row(struct event *ev, struct gm_error *err)
+{
+	const uint16_t *ranked = ev->rows->ranked;
+	const uint8_t *residency = ev->residency, *action = ev->s->action;
+	const uint32_t *wanting = ev->wanting;
+	uint32_t *pin = ev->pin, stamp = ev->core->stamp, n_ranked = ev->rows->n_ranked, at = ev->top_k, n_found = 0;
+
+	for (uint32_t i = 0; i < ev->n_wanting; i++) {
+		uint32_t p = wanting[i];
+
+		if (action[p] != GM_SUBSTITUTE)
+			continue;
+		while (at < n_ranked && residency[ranked[at]] < GM_RESIDENT)
+			at++;
+		if (at == n_ranked) {
+			struct search search = search_row(ev, 0);
+
+			search.at = at;
+			search.n_seen += n_found;
+			ev->n_ready += n_found;
+			return substitute_from(ev, i, search, err);
+		}
+		ev->s->substitute[p] = ranked[at];
+		pin[ranked[at++]] = stamp;
+		n_found++;
+	}
+	ev->n_ready += n_found;
+	return GM_OK;
+}
+
+int gm_event_substitute(struct event *ev, struct gm_error *err)
+{
+	if (ev->rows->n == 1 && !ev->config->reroute.ops)
+		return substitute_row(ev, err);
+	return substitute_from(ev, 0, (struct search){.row = UINT32_MAX}, err);
 }
