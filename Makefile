@@ -164,7 +164,7 @@ install: all ## into PREFIX (/usr/local), the programs as gatemass-NAME
 	@mkdir -p $(BINDIR) $(DATADIR)/profiles $(DOCDIR)
 	for p in $(notdir $(BINARIES)); do install -m 755 $(BUILD)/bin/$$p $(BINDIR)/gatemass-$$p; done
 	install -m 644 $(wildcard sim/profiles/*.json) $(DATADIR)/profiles
-	install -m 644 $(wildcard README.md LICENSE docs/*.md) $(DOCDIR)
+	install -m 644 $(wildcard README.md LICENSE docs/*.md docs/*.png docs/*.svg) $(DOCDIR)
 
 uninstall: ## remove what install put there
 	rm -f $(PROGRAMS:%=$(BINDIR)/gatemass-%)
@@ -178,7 +178,7 @@ clean: ## remove build/
 	rm -rf $(BUILD)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(filter %Makefile %.mk,$(MAKEFILE_LIST)) | sort -u | expand -t 22
 
 .PHONY: all demo test run-tests test-programs test-update deps bench soak fuzz run-fuzz check check-tools check-format \
 	check-lint check-clang check-sanitize check-engine-threads run-engine-thread-tests install uninstall dist clean help

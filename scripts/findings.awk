@@ -286,7 +286,7 @@ END {
 		if (cell[i, "table"] == "change") { n_text = cell[i, "n_sequence"]; n_scored = cell[i, "n_scored"] }
 	print "# Findings"
 	print ""
-	print "What the paper found about substitution, tried on a model at hand. **This page is made by `" command "`** and by nothing else: the"
+	print "What the paper *Which Expert Misses Are Worth Waiting For? Substitution and Caching for Mixture-of-Experts Inference on a Consumer GPU* found about substitution, tried on a model at hand. **This page is made by `" command "`** and by nothing else: the"
 	print "verdicts follow from the intervals of this run."
 	print ""
 	printf "Model %s, %s experts a layer; %s: %s texts, %s tokens, of which %s are scored; perplexity without any policy %.4f. Exact outputs\n", \

@@ -1,0 +1,345 @@
+#include "engine/bench.h"
+
+#include "base/file.h"
+#include "base/progress.h"
+#include "base/version.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct work {
+	struct gm_bench *bench;
+	const struct gm_bench_options *options;
+	struct gm_preloads *preloads;
+	struct gm_plugin *plugin;
+	struct gm_hook *hook, *stock; /* with experts in the plugin, and as llama.cpp has it */
+	int32_t *token;
+	uint32_t n_token;
+	struct gm_progress progress;
+	uint64_t n_done;
+};
+
+/* --- opening --- */
+
+static int open_models(struct work *w, struct gm_error *err)
+{
+	struct gm_hook_options hook = w->options->run.hook;
+	struct gm_plugin_options plugin = w->options->run.plugin;
+
+	hook.n_ubatch = 1; /* a token after the other, as in decoding */
+	hook.bare = true;
+	w->stock = gm_hook_open(w->options->run.model, &hook, err);
+	if (!w->stock)
+		return err->code;
+	hook.bare = false;
+	plugin.model = w->options->run.model;
+	plugin.gpu = hook.n_gpu_layers != 0;
+	w->plugin = gm_plugin_new(&plugin, err);
+	if (!w->plugin)
+		return err->code;
+	hook.expert_buffer = gm_plugin_buffer_type(w->plugin);
+	w->hook = gm_hook_open(w->options->run.model, &hook, err);
+	w->preloads = w->hook ? gm_preloads_new(err) : NULL;
+	return w->preloads ? GM_OK : err->code;
+}
+
+static int read_text(struct work *w, struct gm_error *err)
+{
+	const struct gm_run_options *run = &w->options->run;
+	uint32_t n_ctx = gm_hook_info(w->hook)->n_ctx;
+	size_t n;
+
+	GM_TRY(gm_hook_tokenize(w->hook, run->prompt, run->prompt_size, run->special, &w->token, &n, err));
+	w->n_token = n < w->options->n_token ? (uint32_t)n : w->options->n_token;
+	if (w->n_token > n_ctx)
+		return gm_fail(err, GM_ERR_USAGE, "%u tokens: the context holds %u: --ctx", w->n_token, n_ctx);
+	if (w->n_token == 0)
+		return gm_fail(err, GM_ERR_USAGE, "nothing to decode: the text is empty");
+	return GM_OK;
+}
+
+static int make_points(struct work *w, struct gm_error *err)
+{
+	const struct gm_model *model = gm_hook_model(w->hook);
+	struct gm_bench *bench = w->bench;
+
+	for (size_t i = 0; i < w->options->n_settings; i++)
+		if (w->options->settings[i].warmup >= w->n_token)
+			return gm_fail(err, GM_ERR_USAGE,
+				       "no token is left after the warm-up: --warmup %" PRIu64 ": %u are decoded",
+				       w->options->settings[i].warmup, w->n_token);
+	bench->point = gm_alloc(w->options->n_settings + 1, sizeof(*bench->point), err);
+	if (!bench->point)
+		return GM_ERR_MEMORY;
+	for (bench->n_point = 0; bench->n_point <= w->options->n_settings; bench->n_point++) {
+		struct gm_bench_point *point = &bench->point[bench->n_point];
+
+		point->us = gm_alloc(bench->n_round, sizeof(*point->us), err);
+		if (!point->us)
+			return GM_ERR_MEMORY; /* n_point counts those before */
+		if (bench->n_point == 0) {
+			point->result = (struct gm_result){.trace = "bench",
+							   .model = bench->model,
+							   .n_layer = model->n_layer,
+							   .n_expert = model->n_expert,
+							   .n_expert_used = model->top_k,
+							   .cache_slots = (double)NAN,
+							   .cache_fraction = (double)NAN,
+							   .miss = "none",
+							   .semantics_version = GM_SEMANTICS_VERSION,
+							   .version = GM_VERSION};
+			continue;
+		}
+		point->settings = &w->options->settings[bench->n_point - 1];
+		gm_result_begin(&point->result, "bench", model, point->settings);
+		point->result.model = bench->model;
+	}
+	return GM_OK;
+}
+
+/* --- a round --- */
+
+static void tell(struct work *w)
+{
+	gm_progress_update(&w->progress, ++w->n_done);
+}
+
+/* Of the warm-up of the first policy, so that the same tokens are timed. */
+static uint32_t warmup_of(const struct work *w, const struct gm_bench_point *point)
+{
+	const struct gm_settings *settings = point->settings ? point->settings : w->options->settings;
+
+	return (uint32_t)settings->warmup;
+}
+
+static int run_stock(struct work *w, struct gm_bench_point *point, double *us, struct gm_error *err)
+{
+	uint32_t warmup = warmup_of(w, point);
+	double start = 0;
+
+	gm_hook_begin_sequence(w->stock);
+	for (uint32_t i = 0; i < w->n_token; i++) {
+		if (i == warmup)
+			start = gm_clock_s();
+		GM_TRY(gm_hook_pass(w->stock, w->token + i, 1, err));
+		tell(w);
+	}
+	*us = (gm_clock_s() - start) * 1e6 / (double)(w->n_token - warmup);
+	return GM_OK;
+}
+
+static int decode(struct work *w, struct gm_cache *cache, struct gm_bench_point *point, double *us, struct gm_error *err)
+{
+	uint32_t warmup = warmup_of(w, point);
+	struct gm_engine_stats before = {0}, after;
+	double start = 0;
+
+	GM_TRY(gm_cache_begin_sequence(cache, NULL, NULL, err));
+	for (uint32_t i = 0; i < w->n_token; i++) {
+		float logprob;
+
+		if (i == warmup) {
+			gm_cache_stats(cache, &before);
+			start = gm_clock_s();
+		}
+		GM_TRY(gm_cache_pass(cache, w->token + i, 1, &logprob, err));
+		tell(w);
+	}
+	*us = (gm_clock_s() - start) * 1e6 / (double)(w->n_token - warmup);
+	gm_cache_stats(cache, &after);
+	gm_engine_stats_since(&after, &before);
+	point->n_timed += w->n_token - warmup;
+	point->stats.compute_us += after.compute_us;
+	point->stats.copy_us += after.copy_us;
+	point->stats.link_copies += after.link_copies;
+	point->stats.link_busy_us += after.link_busy_us;
+	point->stats.n_read += after.n_read;
+	point->stats.read_us += after.read_us;
+	point->stats.device_bytes = after.device_bytes;
+	return GM_OK;
+}
+
+static void take_counters(const struct gm_cache *cache, struct gm_bench_point *point)
+{
+	struct gm_tally total;
+	struct gm_score score;
+
+	gm_account_total(gm_cache_account(cache), &total, &score);
+	gm_result_plan(&point->result, gm_cache_plan(cache));
+	gm_result_count(&point->result, gm_cache_plan(cache), &total);
+	point->result.has_times = false; /* nothing is simulated */
+}
+
+static int run_policy(struct work *w, struct gm_bench_point *point, double *us, struct gm_error *err)
+{
+	struct gm_cache *cache =
+		gm_cache_new(w->hook, w->plugin, point->settings, w->preloads, &w->options->run.cache, &point->error);
+	int status;
+
+	if (!cache) {
+		snprintf(point->result.error, sizeof(point->result.error), "%s", point->error.text);
+		w->bench->n_failed++;
+		return point->error.code == GM_ERR_USAGE || point->error.code == GM_ERR_UNSUPPORTED
+			       ? GM_OK
+			       : gm_fail(err, point->error.code, "%s", point->error.text);
+	}
+	status = decode(w, cache, point, us, err);
+	if (status == GM_OK)
+		take_counters(cache, point);
+	gm_cache_free(cache);
+	return status;
+}
+
+static int run_rounds(struct work *w, struct gm_error *err)
+{
+	struct gm_bench *bench = w->bench;
+
+	for (uint32_t r = 0; r < bench->n_round; r++)
+		for (size_t i = 0; i < bench->n_point; i++) {
+			struct gm_bench_point *point = &bench->point[i];
+
+			if (i == 0)
+				GM_TRY(run_stock(w, point, &point->us[r], err));
+			else if (!point->error.code)
+				GM_TRY(run_policy(w, point, &point->us[r], err));
+		}
+	return GM_OK;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(double *value, uint32_t n)
+{
+	qsort(value, n, sizeof(*value), compare_doubles);
+	return (value[(n - 1) / 2] + value[n / 2]) / 2;
+}
+
+/* Ratios first, round by round: what disturbed the machine disturbed both. */
+static int sum_up(struct gm_bench *bench, struct gm_error *err)
+{
+	uint32_t n = bench->n_round;
+	double *ratio = gm_alloc(n, sizeof(*ratio), err);
+
+	if (!ratio)
+		return GM_ERR_MEMORY;
+	for (size_t i = 0; i < bench->n_point; i++) {
+		for (uint32_t r = 0; r < n; r++)
+			ratio[r] = bench->point[i].us[r] / bench->point[0].us[r];
+		bench->point[i].ratio = median(ratio, n);
+	}
+	free(ratio);
+	for (size_t i = 0; i < bench->n_point; i++) {
+		struct gm_bench_point *point = &bench->point[i];
+
+		point->median_us = median(point->us, n);
+		point->min_us = point->us[0];
+		point->max_us = point->us[n - 1];
+		if (point->error.code)
+			point->ratio = point->median_us = point->min_us = point->max_us = (double)NAN;
+	}
+	return GM_OK;
+}
+
+int gm_bench_run(struct gm_bench *bench, const struct gm_bench_options *options, struct gm_error *err)
+{
+	struct work w = {.bench = bench, .options = options};
+	int status;
+
+	memset(bench, 0, sizeof(*bench));
+	bench->n_round = options->n_round;
+	gm_hook_load_library();
+	GM_TRY_OUT(open_models(&w, err));
+	snprintf(bench->model, sizeof(bench->model), "%s", gm_hook_model(w.hook)->name);
+	snprintf(bench->device, sizeof(bench->device), "%s", gm_plugin_device(w.plugin));
+	GM_TRY_OUT(read_text(&w, err));
+	GM_TRY_OUT(make_points(&w, err));
+	gm_progress_start(&w.progress, "bench", "tokens", (uint64_t)bench->n_point * bench->n_round * w.n_token,
+			  options->quiet);
+	status = run_rounds(&w, err);
+	gm_progress_end(&w.progress);
+	if (status == GM_OK)
+		status = sum_up(bench, err);
+out:
+	free(w.token);
+	gm_preloads_free(w.preloads);
+	gm_hook_close(w.hook);
+	gm_hook_close(w.stock);
+	gm_plugin_free(w.plugin);
+	return status;
+}
+
+void gm_bench_free(struct gm_bench *bench)
+{
+	for (size_t i = 0; i < bench->n_point; i++)
+		free(bench->point[i].us);
+	free(bench->point);
+	memset(bench, 0, sizeof(*bench));
+}
+
+/* --- what it came to --- */
+
+static void print_point(FILE *out, const struct gm_bench_point *point)
+{
+	const struct gm_result *r = &point->result;
+	double n = point->n_timed ? (double)point->n_timed : 1;
+	char name[256] = "no cache";
+
+	if (point->settings)
+		gm_settings_describe(point->settings, name, sizeof(name));
+	fprintf(out, "%-72s %9.0f %8.0f %8.0f %6.2f", name, point->median_us, point->min_us, point->max_us, point->ratio);
+	if (point->settings)
+		fprintf(out, " %8.0f %8.0f %6.2f %6.2f %9.2f", point->stats.compute_us / n, point->stats.copy_us / n,
+			100 * r->hit_rate, 100 * (r->substituted_mass + r->dropped_mass),
+			(double)r->fetches / (double)r->tokens);
+	fputc('\n', out);
+}
+
+void gm_bench_print(FILE *out, const struct gm_bench *bench)
+{
+	fprintf(out, "%s, experts on %s, %u rounds\n", bench->model, bench->device, bench->n_round);
+	fprintf(out, "%-72s  us/token      min      max   rel.  experts     wait hits %% mass %% fetch/tok\n", "policy");
+	for (size_t i = 0; i < bench->n_point; i++)
+		if (!bench->point[i].error.code)
+			print_point(out, &bench->point[i]);
+}
+
+static void write_point(struct gm_csv_writer *csv, const struct gm_bench *bench, const struct gm_bench_point *point)
+{
+	double n = point->n_timed ? (double)point->n_timed : (double)NAN;
+
+	gm_result_csv_row(csv, &point->result, 0, GM_RESULT_ALL, false);
+	gm_csv_uint(csv, bench->n_round);
+	gm_csv_double(csv, point->median_us);
+	gm_csv_double(csv, point->min_us);
+	gm_csv_double(csv, point->max_us);
+	gm_csv_double(csv, point->ratio);
+	gm_csv_double(csv, point->stats.compute_us / n);
+	gm_csv_double(csv, point->stats.copy_us / n);
+	gm_csv_uint(csv, point->stats.device_bytes);
+	gm_csv_end_row(csv);
+}
+
+int gm_bench_write(const char *path, const struct gm_bench *bench, struct gm_error *err)
+{
+	static const char *const names[] = {"rounds",         "measured_us", "measured_us_min", "measured_us_max",
+					    "ratio_to_stock", "experts_us",  "wait_us",         "device_bytes"};
+	struct gm_output output;
+	struct gm_csv_writer csv = {0};
+
+	GM_TRY(gm_output_open(&output, path, err));
+	csv.stream = output.stream;
+	gm_result_csv_header(&csv, 0, GM_RESULT_ALL, false);
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		gm_csv_text(&csv, names[i]);
+	gm_csv_end_row(&csv);
+	for (size_t i = 0; i < bench->n_point; i++)
+		write_point(&csv, bench, &bench->point[i]);
+	return gm_output_commit(&output, err);
+}

@@ -1,0 +1,48 @@
+/* `engine bench`: decoding a text token by token, under several policies and without a cache, in turns. */
+#ifndef GM_ENGINE_BENCH_H
+#define GM_ENGINE_BENCH_H
+
+#include "engine/run.h"
+#include "sim/result.h"
+
+struct gm_bench_options {
+	struct gm_run_options
+		run; /* model, text as the prompt, device, store, link; settings and what is generated are not looked at */
+	const struct gm_settings *settings; /* [n_settings] */
+	size_t n_settings;
+	uint32_t n_token, n_round;
+	bool quiet;
+};
+
+/* A policy, or the first: llama.cpp without a cache. */
+struct gm_bench_point {
+	const struct gm_settings *settings; /* NULL: no cache */
+	struct gm_error error;              /* why this point is impossible */
+	struct gm_result result;            /* settings and counters of the last round */
+	double median_us, min_us, max_us;   /* a token's, of all rounds; those of the warm-up are left out */
+	double ratio;                       /* to no cache: the median of the rounds' ratios */
+	struct gm_engine_stats stats;       /* of all rounds' counted tokens together */
+	uint64_t n_timed;                   /* those tokens */
+	double *us;                         /* private: [n_round] */
+};
+
+struct gm_bench {
+	struct gm_bench_point *point; /* [n_point] */
+	size_t n_point, n_failed;
+	uint32_t n_round;
+	char model[128], device[64];
+};
+
+/* Release with gm_bench_free, also after a failure. */
+int gm_bench_run(struct gm_bench *bench, const struct gm_bench_options *options, struct gm_error *err);
+void gm_bench_free(struct gm_bench *bench);
+
+void gm_bench_print(FILE *out, const struct gm_bench *bench);
+int gm_bench_write(const char *path, const struct gm_bench *bench, struct gm_error *err); /* CSV */
+
+/* bench_profile.c: a hardware profile. The policies must hold one that keeps everything resident (--evict nop): its time is what a layer takes
+ * beside copies; and unless the link is throttled, one that copies. GM_ERR_USAGE: what is missing. */
+int gm_bench_write_profile(const char *path, const struct gm_bench *bench, const struct gm_bench_options *options,
+			   struct gm_error *err);
+
+#endif

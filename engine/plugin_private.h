@@ -1,0 +1,97 @@
+/* What plugin*.c share. Includes ggml's headers: no other file may include this one. */
+#ifndef GM_ENGINE_PLUGIN_PRIVATE_H
+#define GM_ENGINE_PLUGIN_PRIVATE_H
+
+#include "engine/plugin.h"
+
+#include <ggml-backend-impl.h>
+#include <ggml-backend.h>
+#include <ggml.h>
+
+enum { MAX_MODEL_LAYER = 1024 };
+
+/* An expert tensor of the model: [n_in, n_out, n_expert]. Found from the tensor by its `extra`. */
+struct plugin_weight {
+	struct gm_plugin *plugin;
+	struct ggml_tensor *tensor; /* NULL: the layer has no such part */
+	uint32_t model_layer, part;
+	struct plugin_slots *slots; /* NULL: no pools yet */
+};
+
+/* Slots for one part, [n_in, n_out, n_slot] on the inner device. */
+struct plugin_slots {
+	struct ggml_context *context;
+	struct ggml_tensor *tensor;
+	ggml_backend_buffer_t buffer;
+};
+
+struct gm_plugin {
+	struct ggml_backend_buffer_type buffer_type;
+	ggml_backend_dev_t device;                          /* ours, over the inner one */
+	struct plugin_weight (*weight)[GM_PLUGIN_MAX_PART]; /* [MAX_MODEL_LAYER] */
+	struct plugin_slots (*slots)[GM_PLUGIN_MAX_PART];   /* [n_pool] */
+	uint32_t n_pool, n_layer;
+	uint32_t *model_layer;          /* [n_layer] of the MoE layers */
+	uint32_t *moe_layer;            /* [MAX_MODEL_LAYER] UINT32_MAX: none */
+	struct gm_expert_store *store;  /* NULL: the tensors have memory */
+	uint32_t *store_layer;          /* [MAX_MODEL_LAYER] a layer's number there */
+	struct gm_plugin_copier copier; /* copy NULL: our own */
+	ggml_backend_t link;            /* of the link's thread; NULL: none was asked for */
+	const struct gm_schedule *schedule;
+	uint64_t n_schedule; /* how many were set: names the one that is */
+	struct gm_error err;
+	struct gm_plugin_stats stats;
+};
+
+/* --- plugin.c --- */
+
+ggml_backend_reg_t plugin_registry(void);                   /* with a device over the best inner one there is */
+ggml_backend_dev_t plugin_inner(ggml_backend_dev_t device); /* of one of ours */
+
+/* --- plugin_buffer.c: the expert tensors' memory --- */
+
+void plugin_buffer_type_init(struct gm_plugin *plugin);
+/* The weight that a tensor is; NULL: not one of ours. */
+struct plugin_weight *plugin_weight_of(const struct ggml_tensor *tensor);
+
+/* "blk.7.ffn_up_exps.weight": layer 7, part 1. */
+bool plugin_parse_name(const char *name, uint32_t *layer, uint32_t *part);
+
+/* --- plugin_file.c --- */
+
+int plugin_store_open(struct gm_plugin *plugin, const struct gm_plugin_options *options, struct gm_error *err);
+
+/* An expert's bytes on the host, valid until it is let go. */
+struct plugin_expert {
+	const void *from[GM_PLUGIN_MAX_PART];
+	uint32_t read;
+};
+int plugin_hold(struct gm_plugin *plugin, uint32_t model_layer, uint32_t expert, struct plugin_expert *held,
+		struct gm_error *err);
+void plugin_let_go(struct gm_plugin *plugin, const struct plugin_expert *held);
+
+/* --- plugin_slots.c --- */
+
+int plugin_slots_make(struct plugin_slots *slots, ggml_backend_dev_t inner, const struct ggml_tensor *weight,
+		      uint32_t n_slot, struct gm_error *err);
+void plugin_slots_free(struct plugin_slots *slots);
+
+/* --- plugin_compute.c --- */
+
+/* A context's use of the inner device. */
+struct plugin_backend {
+	ggml_backend_t inner;
+	struct ggml_context *context; /* of one operation's tensors */
+	ggml_backend_buffer_t ids;    /* slots of the rows under way, on the device */
+	size_t ids_bytes;
+	uint64_t n_schedule; /* which schedule's slots lie in ids; 0: none */
+	char *host;          /* ids of an operation without a schedule */
+	size_t host_bytes;
+};
+
+int plugin_backend_open(struct plugin_backend *backend, ggml_backend_dev_t inner);
+void plugin_backend_close(struct plugin_backend *backend);
+/* One node of the graph. */
+enum ggml_status plugin_compute(struct plugin_backend *backend, struct ggml_tensor *node);
+
+#endif

@@ -1,0 +1,124 @@
+/* The cache on a device whose memory the host cannot compute in: the fake GPU. */
+#include "tests/llama/engine_support.h"
+
+#include "tests/fake_cuda/fake_cuda.h"
+#include "tests/llama/fake_gpu.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 50 };
+
+static void (*reset)(const struct fake_cuda_options *);
+static const char *(*problems)(void);
+
+static int begin(void **state)
+{
+	const char *build = getenv("GM_BUILD");
+	const struct fake_cuda_options options = {.seed = 1};
+	const struct gm_cuda *cuda;
+	char path[512];
+	void *handle;
+
+	snprintf(path, sizeof(path), "%s/tests/libfakecudart.so", build ? build : "build");
+	setenv("GATEMASS_CUDART", path, 1);
+	handle = dlopen(path, RTLD_NOW);
+	cuda = gm_cuda_load(NULL);
+	if (!handle || !cuda)
+		return -1;
+	*(void **)&reset = dlsym(handle, "fake_cuda_reset");
+	*(void **)&problems = dlsym(handle, "fake_cuda_problems");
+	if (!reset || !problems)
+		return -1;
+	reset(&options);
+	gm_hook_load_library();
+	fake_gpu_register(cuda);
+	return support_begin(state);
+}
+
+static struct gm_hook_options device_options(uint32_t n_ubatch)
+{
+	struct gm_hook_options options = support_options(n_ubatch);
+
+	options.n_gpu_layers = -1;
+	return options;
+}
+
+static void compare(const char *path, uint32_t n_ubatch, bool beside)
+{
+	const char *const option[] = {"cache", "25%", "evict", "lfu", NULL};
+	const struct gm_cache_options cache = {.beside = beside};
+	const struct fake_cuda_options fake = {.seed = 1};
+	struct gm_hook_options options = device_options(n_ubatch);
+	float *expected, *output;
+	struct gm_hook *stock;
+	size_t n;
+	struct gm_error err = {0};
+	struct engined run;
+	int32_t token[N];
+
+	reset(&fake); /* it has room for so many allocations */
+	stock = support_open(path, &options);
+	n = (size_t)N * gm_hook_info(stock)->n_vocab;
+	expected = calloc(n, sizeof(*expected));
+	output = calloc(n, sizeof(*output));
+	assert_true(expected && output);
+	support_tokens(token, N, 3);
+	support_run(stock, token, N, expected);
+	gm_hook_close(stock);
+	engined_open(&run, path, &options, option);
+	assert_string_equal(gm_plugin_device(run.plugin), "CUDA0");
+	assert_ok(engined_with(&run, option, &cache, &err), &err);
+	assert_ok(engined_run(&run, token, N, output, &err), &err);
+	assert_memory_equal(output, expected, n * sizeof(*output));
+	assert_true(engined_counters(&run).evictions > 0);
+	engined_close(&run);
+	assert_string_equal(problems(), "");
+	free(expected);
+	free(output);
+}
+
+static void test_exact(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < GM_FIXTURE_N_RECORDABLE; i++)
+		for (int beside = 0; beside < 2; beside++) {
+			compare(support_fixture(fixture_info(i)->name), 1, beside);
+			compare(support_fixture(fixture_info(i)->name), 16, beside);
+		}
+}
+
+/* Room for the model but not for the slots: an error that says so, and a smaller cache fits. */
+static void test_no_room(void **state)
+{
+	const char *const all[] = {"cache", "128", NULL}, *const few[] = {"cache", "8", NULL};
+	const struct fake_cuda_options limited = {.seed = 1, .device_bytes = 16 << 20}, unlimited = {.seed = 1};
+	struct gm_hook_options options = device_options(16);
+	struct gm_error err = {0};
+	struct engined run;
+	int32_t token[N];
+
+	(void)state;
+	reset(&limited);
+	support_tokens(token, N, 3);
+	assert_int_equal(engined_try(&run, TINYMOE, &options, all, &err), GM_ERR_MEMORY);
+	if (!strstr(err.text, "no memory for 129 slots") || !strstr(err.text, "CUDA0"))
+		fail_msg("%s", err.text);
+	memset(&err, 0, sizeof(err));
+	assert_ok(engined_again(&run, few, &err), &err);
+	assert_ok(engined_run(&run, token, N, NULL, &err), &err);
+	engined_close(&run);
+	reset(&unlimited);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exact),
+		cmocka_unit_test(test_no_room),
+	};
+
+	return cmocka_run_group_tests(tests, begin, support_end);
+}
