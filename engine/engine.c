@@ -46,7 +46,7 @@ static int attach(struct gm_engine *engine, const char *model, struct llama_mode
 		.device_bytes = config->vram_expert_bytes, .observes = true, .beside = !config->at_once};
 	struct gm_plugin_options plugin = {0};
 	struct gm_hook_options hook;
-	const struct gm_settings *settings;
+	const struct gm_settings *settings = NULL;
 
 	GM_TRY(take_policy(engine, config->policy, &settings, err));
 	gm_hook_load_library();

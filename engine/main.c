@@ -82,7 +82,7 @@ static const struct gm_option bench_options[] = {
 	{CSV, 0, "csv", "FILE", "write a row for each policy (-: standard output)"},
 	{PROFILE, 0, "profile", "FILE",
 	 "write a hardware profile for sim --hw, as measured; --evict nop must be among\nthe policies, and one that "
-	 "copies"},
+	 "fetches"},
 	{0, 0, NULL, NULL, NULL},
 };
 
