@@ -45,7 +45,7 @@ static void draw_all(const struct gm_bootstrap *b, size_t n_unit, gm_bootstrap_s
 			w->unit[i] = (size_t)(next_random(&random) % n_unit);
 		statistic(data, w->unit, n_unit, w->value);
 		for (size_t v = 0; v < n_value; v++)
-			if (!isnan(w->value[v]))
+			if (isfinite(w->value[v]))
 				w->found[v * b->n_sample + w->n[v]++] = w->value[v];
 	}
 }
@@ -64,7 +64,8 @@ static void estimate_all(const struct gm_bootstrap *b, size_t n_unit, gm_bootstr
 	for (size_t v = 0; v < n_value; v++) {
 		double *found = w->found + v * b->n_sample;
 
-		if (w->n[v] == 0)
+		/* Of a number that most samples do not give, the few that do are no picture. */
+		if (!isfinite(estimate[v].value) || 2 * w->n[v] < b->n_sample)
 			continue;
 		qsort(found, w->n[v], sizeof(*found), upwards);
 		estimate[v].low = gm_percentile(found, w->n[v], 0.025);

@@ -17,11 +17,12 @@ struct gm_bootstrap {
 #define GM_BOOTSTRAP_USUAL ((struct gm_bootstrap){1, 2000})
 
 struct gm_estimate {
-	double value;     /* from the units as they are */
-	double low, high; /* NaN with fewer than two units, or where no sample gives a number */
+	double value; /* from the units as they are */
+	double low,
+		high; /* NaN with fewer than two units, without a value, and where less than half of the samples give one */
 };
 
-/* Numbers [n_value] from the units that were drawn [n]: indices, in any order and repeated. May give NaN: such samples are left out. */
+/* Numbers [n_value] from the units that were drawn [n]: indices, in any order and repeated. What is not finite is no value: such samples are left out. */
 typedef void gm_bootstrap_statistic(void *data, const size_t *unit, size_t n, double *value);
 
 /* Estimates [n_value] from n_unit units. */

@@ -42,13 +42,22 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 	}
 }
 
-static int write_csv(const struct gm_report_stats *stats, const char *path, struct gm_error *err)
+/* What --csv names is opened before the work, which would be lost if it could not be. */
+static int make(struct gm_report_stats *stats, const char *path, struct gm_error *err)
 {
-	struct gm_output out;
+	struct gm_output out = {0};
+	int status = GM_OK;
 
-	GM_TRY(gm_output_open(&out, path, err));
-	gm_sheet_write(&stats->all, out.stream);
-	return gm_output_commit(&out, err);
+	if (path)
+		GM_TRY(gm_output_open(&out, path, err));
+	GM_TRY_OUT(gm_report_stats_make(stats, err));
+	if (path) {
+		gm_sheet_write(&stats->all, out.stream);
+		status = gm_output_commit(&out, err);
+	}
+out:
+	gm_output_discard(&out);
+	return status;
 }
 
 static int run(int n_operand, char **operand, void *data, struct gm_error *err)
@@ -67,9 +76,9 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 		stats.out = stderr;
 	GM_TRY(gm_inputs_spare("--csv", state->csv, n_operand, operand, err));
 	GM_TRY(gm_study_read(&study, n_operand, operand, err));
-	status = gm_report_stats_make(&stats, err);
-	if (status == GM_OK && state->csv)
-		status = write_csv(&stats, state->csv, err);
+	status = gm_report_stats_prepare(&study, err);
+	if (status == GM_OK)
+		status = make(&stats, state->csv, err);
 	gm_report_stats_free(&stats);
 	gm_study_free(&study);
 	return status;

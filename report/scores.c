@@ -1,13 +1,14 @@
 #include "report/scores.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Columns of a sheet of sequences. */
 struct columns {
 	const struct gm_sheet *sheet;
-	size_t trace, settings;
+	size_t trace, hash, settings;
 	double *sequence, *n, *nll, *substituted, *dropped, *rows;
 };
 
@@ -26,6 +27,7 @@ static int read_columns(struct columns *c, const struct gm_sheet *sheet, struct 
 	*c = (struct columns){
 		.sheet = sheet,
 		.trace = gm_sheet_find(sheet, "trace"),
+		.hash = gm_sheet_find(sheet, "trace_hash"),
 		.settings = gm_sheet_find(sheet, "settings_hash"),
 		.sequence = gm_sheet_numbers(sheet, "sequence", err),
 		.n = gm_sheet_numbers(sheet, "n_scored", err),
@@ -47,66 +49,121 @@ bool gm_scores_is_baseline(const struct gm_scores *s, size_t policy)
 	return strcmp(cell(s->results, s->point[policy], "miss"), "none") == 0;
 }
 
-/* The result that a row with a likelihood belongs to, or GM_NO_POINT. */
-static size_t point_of(const struct columns *c, const struct gm_results *results, size_t row, size_t scene)
+static bool has_text(const struct gm_results *results, size_t point, const char *column, const char *text)
 {
-	size_t point;
-
-	if (!(c->n[row] > 0) || isnan(c->nll[row]))
-		return GM_NO_POINT;
-	point = gm_results_find(results, gm_sheet_text(c->sheet, row, c->trace), gm_sheet_text(c->sheet, row, c->settings));
-	return point != GM_NO_POINT && results->point[point].scene == scene ? point : GM_NO_POINT;
+	return strcmp(cell(results, point, column), text) == 0;
 }
 
-/* Numbers the policies that have a row; policy [n_point] out. */
-static int find_policies(struct gm_scores *s, const struct columns *c, size_t scene, size_t *policy, struct gm_error *err)
+/* Traces of one name may hold other texts: a row belongs to the result of its own. */
+static int find_texts(const struct columns *c, const struct gm_results *results, size_t row, size_t *point,
+		      struct gm_error *err)
+{
+	const char *hash = gm_sheet_text(c->sheet, row, c->hash);
+	const size_t named = *point;
+	char right[160];
+
+	if (named == GM_NO_POINT || c->hash == GM_NO_COLUMN || has_text(results, named, "trace_hash", hash))
+		return GM_OK;
+	for (size_t i = 0; i < results->n_point; i++)
+		if (has_text(results, i, "trace_hash", hash) &&
+		    has_text(results, i, "trace", cell(results, named, "trace")) &&
+		    has_text(results, i, "settings_hash", cell(results, named, "settings_hash"))) {
+			*point = i;
+			return GM_OK;
+		}
+	snprintf(right, sizeof(right), "%.20s in %.60s: give files of one run", cell(results, named, "trace_hash"),
+		 gm_sheet_file_name(results->sheet, results->point[named].row));
+	return gm_sheet_fail(c->sheet, row, c->hash, "other texts than those of the results", right, err);
+}
+
+/* The result that a row with a likelihood belongs to, or GM_NO_POINT. */
+static int find_point(const struct columns *c, const struct gm_results *results, size_t row, size_t scene, size_t *point,
+		      struct gm_error *err)
+{
+	*point = GM_NO_POINT;
+	if (!(c->n[row] > 0) || isnan(c->nll[row]))
+		return GM_OK;
+	*point =
+		gm_results_find(results, gm_sheet_text(c->sheet, row, c->trace), gm_sheet_text(c->sheet, row, c->settings));
+	GM_TRY(find_texts(c, results, row, point, err));
+	if (*point != GM_NO_POINT && results->point[*point].scene != scene)
+		*point = GM_NO_POINT;
+	return GM_OK;
+}
+
+/* What stands where: policies that have a row, and texts that have one, in order of their number. */
+struct places {
+	size_t *point;    /* [n_row] the result that a row belongs to, or GM_NO_POINT */
+	size_t *policy;   /* [n_point] */
+	size_t *sequence; /* [n_row] of a sequence's number; emulate counts them from 0, and each has a row */
+};
+
+static int find_rows(struct gm_scores *s, const struct columns *c, size_t scene, struct places *at, struct gm_error *err)
 {
 	for (size_t i = 0; i < s->results->n_point; i++)
-		policy[i] = GM_NO_POINT;
-	s->point = gm_alloc(s->results->n_point, sizeof(*s->point), err);
-	s->baseline = gm_alloc(s->results->n_point, sizeof(*s->baseline), err);
-	if (!s->point || !s->baseline)
-		return GM_ERR_MEMORY;
+		at->policy[i] = GM_NO_POINT;
+	for (size_t row = 0; row < c->sheet->n_row; row++)
+		at->sequence[row] = GM_NO_POINT;
 	for (size_t row = 0; row < c->sheet->n_row; row++) {
-		const size_t point = point_of(c, s->results, row, scene);
+		size_t point;
 
+		GM_TRY(find_point(c, s->results, row, scene, &at->point[row], err));
+		point = at->point[row];
 		if (point == GM_NO_POINT)
 			continue;
-		/* emulate counts them from 0, and each has a row. */
 		if (!(c->sequence[row] >= 0 && c->sequence[row] < (double)c->sheet->n_row) ||
 		    c->sequence[row] != floor(c->sequence[row]))
 			return gm_sheet_fail(c->sheet, row, gm_sheet_find(c->sheet, "sequence"), "no number of a sequence",
 					     "whole numbers from 0, without large gaps", err);
-		if ((size_t)c->sequence[row] >= s->n_sequence)
-			s->n_sequence = (size_t)c->sequence[row] + 1;
-		if (policy[point] == GM_NO_POINT) {
+		at->sequence[(size_t)c->sequence[row]] = 0;
+		if (at->policy[point] == GM_NO_POINT) {
 			s->point[s->n_policy] = point;
-			policy[point] = s->n_policy++;
+			at->policy[point] = s->n_policy++;
 		}
 	}
 	return GM_OK;
 }
 
-static int fill(struct gm_scores *s, const struct columns *c, size_t scene, const size_t *policy, struct gm_error *err)
+static int find_places(struct gm_scores *s, const struct columns *c, size_t scene, struct places *at, struct gm_error *err)
+{
+	s->point = gm_alloc(s->results->n_point, sizeof(*s->point), err);
+	s->baseline = gm_alloc(s->results->n_point, sizeof(*s->baseline), err);
+	s->number = gm_alloc(c->sheet->n_row, sizeof(*s->number), err);
+	if (!s->point || !s->baseline || !s->number)
+		return GM_ERR_MEMORY;
+	GM_TRY(find_rows(s, c, scene, at, err));
+	/* A number that no row has is no text: it must not be drawn. */
+	for (size_t number = 0; number < c->sheet->n_row; number++)
+		if (at->sequence[number] != GM_NO_POINT) {
+			s->number[s->n_sequence] = number;
+			at->sequence[number] = s->n_sequence++;
+		}
+	return GM_OK;
+}
+
+/* Substituted and dropped mass over the rows of a text. Without rows there is none to lose; what is not known stays so. */
+static double lost_mass(const struct columns *c, size_t row)
+{
+	return c->rows[row] == 0 ? 0 : (c->substituted[row] + c->dropped[row]) * c->rows[row];
+}
+
+static int fill(struct gm_scores *s, const struct columns *c, const struct places *at, struct gm_error *err)
 {
 	for (size_t row = 0; row < c->sheet->n_row; row++) {
-		const size_t point = point_of(c, s->results, row, scene);
-		double lost = 0, nll;
+		double nll;
 		size_t i;
 
-		if (point == GM_NO_POINT)
+		if (at->point[row] == GM_NO_POINT)
 			continue;
-		i = policy[point] * s->n_sequence + (size_t)c->sequence[row];
+		i = at->policy[at->point[row]] * s->n_sequence + at->sequence[(size_t)c->sequence[row]];
 		nll = c->nll[row] * c->n[row];
 		if (s->n[i] > 0 && (s->n[i] != c->n[row] || s->nll[i] != nll))
 			return gm_sheet_fail(c->sheet, row, gm_sheet_find(c->sheet, "nll"), "two results for one text",
 					     "a row before it has another for the same settings", err);
-		lost += isnan(c->substituted[row]) ? 0 : c->substituted[row];
-		lost += isnan(c->dropped[row]) ? 0 : c->dropped[row];
 		s->n[i] = c->n[row];
 		s->nll[i] = nll;
-		s->rows[i] = isnan(c->rows[row]) ? 0 : c->rows[row];
-		s->lost[i] = lost * s->rows[i];
+		s->rows[i] = c->rows[row];
+		s->lost[i] = lost_mass(c, row);
 	}
 	return GM_OK;
 }
@@ -122,15 +179,15 @@ static void find_baselines(struct gm_scores *s)
 	}
 }
 
-static int make(struct gm_scores *s, const struct columns *c, size_t scene, size_t *policy, struct gm_error *err)
+static int make(struct gm_scores *s, const struct columns *c, size_t scene, struct places *at, struct gm_error *err)
 {
 	double **const sums[] = {&s->n, &s->nll, &s->lost, &s->rows};
 
-	GM_TRY(find_policies(s, c, scene, policy, err));
+	GM_TRY(find_places(s, c, scene, at, err));
 	for (size_t i = 0; i < sizeof(sums) / sizeof(*sums); i++)
 		if (!(*sums[i] = gm_alloc(s->n_policy * s->n_sequence, sizeof(**sums[i]), err)))
 			return GM_ERR_MEMORY;
-	GM_TRY(fill(s, c, scene, policy, err));
+	GM_TRY(fill(s, c, at, err));
 	find_baselines(s);
 	return GM_OK;
 }
@@ -138,18 +195,24 @@ static int make(struct gm_scores *s, const struct columns *c, size_t scene, size
 int gm_scores_make(struct gm_scores *scores, const struct gm_results *results, const struct gm_sheet *sequences,
 		   size_t scene, struct gm_error *err)
 {
-	size_t *policy = gm_alloc(results->n_point, sizeof(*policy), err);
+	struct places at = {
+		.point = gm_alloc(sequences->n_row, sizeof(*at.point), err),
+		.policy = gm_alloc(results->n_point, sizeof(*at.policy), err),
+		.sequence = gm_alloc(sequences->n_row, sizeof(*at.sequence), err),
+	};
 	struct columns columns;
-	int status = policy ? GM_OK : GM_ERR_MEMORY;
+	int status = at.point && at.policy && at.sequence ? GM_OK : GM_ERR_MEMORY;
 
 	*scores = (struct gm_scores){.results = results};
 	if (status == GM_OK) {
 		status = read_columns(&columns, sequences, err);
 		if (status == GM_OK)
-			status = make(scores, &columns, scene, policy, err);
+			status = make(scores, &columns, scene, &at, err);
 		free_columns(&columns);
 	}
-	free(policy);
+	free(at.point);
+	free(at.policy);
+	free(at.sequence);
 	return status;
 }
 
@@ -157,6 +220,7 @@ void gm_scores_free(struct gm_scores *s)
 {
 	free(s->point);
 	free(s->baseline);
+	free(s->number);
 	free(s->n);
 	free(s->nll);
 	free(s->lost);

@@ -10,12 +10,14 @@ struct gm_scores {
 	size_t n_sequence, n_policy;
 	size_t *point;    /* [n_policy] the result of each, baselines among them */
 	size_t *baseline; /* [n_policy] the policy without a policy: same warm-up; GM_NO_POINT if there is none */
+	size_t *number;   /* [n_sequence] of each text in the files: numbers that have no row are left out */
 	double *n, *nll, *lost,
 		*rows; /* [n_policy][n_sequence] tokens scored (0: none), sums of their negative log-likelihood, of
-					  substituted and dropped mass over the rows, and rows */
+					  substituted and dropped mass over the rows (NaN: not known), and rows (likewise) */
 };
 
-/* Errors, with file, line and column: a sequence number that cannot be one, and two results for one text and policy. Results without a
+/* Errors, with file, line and column: a sequence number that cannot be one, two results for one text and policy, and rows of other texts
+ * (trace_hash) than the results of the same name. Results without a
  * likelihood (of sim) are left out: n_policy may be 0. Free it also after a failure. */
 int gm_scores_make(struct gm_scores *scores, const struct gm_results *results, const struct gm_sheet *sequences,
 		   size_t scene, struct gm_error *err);

@@ -285,6 +285,11 @@ static size_t column_in_file(const struct gm_sheet *sheet, size_t row, size_t co
 	return column + 1;
 }
 
+const char *gm_sheet_file_name(const struct gm_sheet *sheet, size_t row)
+{
+	return sheet->n_file ? sheet->file[sheet->place[row].file].name : "?";
+}
+
 int gm_sheet_fail(const struct gm_sheet *sheet, size_t row, size_t column, const char *what, const char *right,
 		  struct gm_error *err)
 {
@@ -295,7 +300,7 @@ int gm_sheet_fail(const struct gm_sheet *sheet, size_t row, size_t column, const
 	while (n > 0 && text[n] && ((unsigned char)text[n] & 0xc0) == 0x80)
 		n--; /* not in the middle of a character */
 	return gm_fail(err, GM_ERR_FORMAT, "%s: %s, line %" PRIu64 ", column %zu (%s): \"%.*s\": %s", what,
-		       sheet->n_file ? sheet->file[place->file].name : "?", place->line, column_in_file(sheet, row, column),
+		       gm_sheet_file_name(sheet, row), place->line, column_in_file(sheet, row, column),
 		       sheet->column[column], (int)n, text, right);
 }
 

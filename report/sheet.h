@@ -55,6 +55,9 @@ int gm_sheet_put_number(struct gm_sheet *sheet, double value, struct gm_error *e
 size_t gm_sheet_find(const struct gm_sheet *sheet, const char *name);               /* GM_NO_COLUMN if there is none */
 const char *gm_sheet_text(const struct gm_sheet *sheet, size_t row, size_t column); /* "" for GM_NO_COLUMN */
 
+/* The file that a row was read from, "?" if it was not. */
+const char *gm_sheet_file_name(const struct gm_sheet *sheet, size_t row);
+
 /* A cell as a number, NaN where it is empty. Errors name file, line and column. */
 int gm_sheet_number(const struct gm_sheet *sheet, size_t row, size_t column, double *out, struct gm_error *err);
 

@@ -4,6 +4,7 @@
 #include "report/table.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,9 +65,23 @@ int gm_report_stats_put_against(struct gm_report_stats_table *table, const struc
 int gm_report_stats_put_estimate(struct gm_report_stats_table *table, const struct gm_estimate *estimate,
 				 struct gm_error *err)
 {
-	GM_TRY(gm_sheet_put_number(&table->sheet, estimate->value, err));
-	GM_TRY(gm_sheet_put_number(&table->sheet, estimate->low, err));
-	return gm_sheet_put_number(&table->sheet, estimate->high, err);
+	const double value[] = {estimate->value, estimate->low, estimate->high};
+
+	/* exp of a large difference is no number any more. */
+	for (size_t i = 0; i < 3; i++)
+		GM_TRY(gm_sheet_put_number(&table->sheet, isfinite(value[i]) ? value[i] : (double)NAN, err));
+	return GM_OK;
+}
+
+/* What the brackets of all tables are. */
+static void show_method(const struct gm_report_stats *stats)
+{
+	if (stats->n_text > 1)
+		fprintf(stats->out,
+			"In brackets: 95 %% intervals, bootstrap over the texts, %zu samples, seed %" PRIu64 "\n",
+			stats->bootstrap.n_sample, stats->bootstrap.seed);
+	else if (stats->n_text == 1)
+		fprintf(stats->out, "One text: no intervals\n");
 }
 
 static int show(const struct gm_report_stats *stats, const struct gm_sheet *sheet, const char *title,
@@ -83,10 +98,8 @@ static int show(const struct gm_report_stats *stats, const struct gm_sheet *shee
 		for (size_t i = 0; i < sheet->n_row; i++)
 			table.row[i] = i;
 		if (stats->n_table == 0)
-			fprintf(stats->out,
-				"In brackets: 95 %% intervals, bootstrap over the texts, %zu samples, seed %" PRIu64 "\n",
-				stats->bootstrap.n_sample, stats->bootstrap.seed);
-		fprintf(stats->out, "\n%s\n", title);
+			show_method(stats);
+		fprintf(stats->out, "%s%s\n", stats->n_table > 0 || stats->n_text > 0 ? "\n" : "", title);
 		status = gm_table_write(&table, stats->out, err);
 	}
 	free(table.column);
@@ -141,6 +154,16 @@ bool gm_report_stats_same_but(const struct gm_report_stats *stats, size_t a, siz
 	return true;
 }
 
+bool gm_report_stats_same_cache(const struct gm_report_stats *stats, size_t a, size_t b)
+{
+	static const char *const columns[] = {"cache_slots", "cache_fraction", "cache_scope"};
+
+	for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+		if (strcmp(gm_report_stats_cell(stats, a, columns[i]), gm_report_stats_cell(stats, b, columns[i])) != 0)
+			return false;
+	return true;
+}
+
 int gm_report_stats_compare(const struct gm_report_stats *stats, size_t policy, size_t other, struct gm_estimate *change,
 			    struct gm_error *err)
 {
@@ -155,52 +178,77 @@ int gm_report_stats_compare(const struct gm_report_stats *stats, size_t policy, 
 	return status;
 }
 
-/* --- do the files belong together? --- */
+/* --- all of them --- */
 
-static int need_column(const struct gm_sheet *sheet, const char *column, const char *option, struct gm_error *err)
+/* The file that has a result's texts. */
+static const char *sequences_file(const struct gm_report_stats *stats, size_t point)
 {
-	if (gm_sheet_find(sheet, column) != GM_NO_COLUMN)
-		return GM_OK;
-	return gm_fail(err, GM_ERR_UNSUPPORTED, "no column %s: %s: give a %s file of emulate", column, sheet->file[0].name,
-		       option);
+	const struct gm_sheet *sheet = &stats->study->inputs.sheet[GM_INPUT_SEQUENCES];
+	const size_t settings = gm_sheet_find(sheet, "settings_hash");
+	const char *hash = gm_report_stats_cell(stats, point, "settings_hash");
+	size_t row = 0;
+
+	while (row + 1 < sheet->n_row && strcmp(gm_sheet_text(sheet, row, settings), hash) != 0)
+		row++;
+	return gm_sheet_file_name(sheet, row);
 }
 
 /* Policies are compared over equal tokens, each with the model as it is. */
-static int check_scores(const struct gm_scores *s, const struct gm_sheet *sheet, struct gm_error *err)
+static int check_scores(const struct gm_report_stats *stats, const struct gm_scores *s, struct gm_error *err)
 {
-	const char *file = sheet->file[0].name;
-
 	if (s->n_policy == 0)
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
-			       "no result for its rows: %s: give the file that --csv of the same run wrote, too", file);
+			       "no result for its rows: %s: give the file that --csv of the same run wrote, too",
+			       stats->study->inputs.sheet[GM_INPUT_SEQUENCES].file[0].name);
 	for (size_t p = 0; p < s->n_policy; p++) {
 		const char *policy = gm_point_policy(s->results, s->point[p]);
+		const char *file = sequences_file(stats, s->point[p]);
+		double n = 0, nll = 0;
 
 		if (s->baseline[p] == GM_NO_POINT)
 			return gm_fail(
 				err, GM_ERR_UNSUPPORTED,
 				"no baseline: %s: %s of the same warm-up has none (rows whose miss is none, in both files)",
 				file, policy);
-		for (size_t i = 0; i < s->n_sequence; i++)
+		for (size_t i = 0; i < s->n_sequence; i++) {
 			if (s->n[p * s->n_sequence + i] != s->n[i])
 				return gm_fail(
 					err, GM_ERR_UNSUPPORTED,
 					"not the same tokens: %s: sequence %zu has %.0f scored of %s, %.0f of %s: give "
 					"whole files of one warm-up",
-					file, i, s->n[p * s->n_sequence + i], policy, s->n[i],
+					file, s->number[i], s->n[p * s->n_sequence + i], policy, s->n[i],
 					gm_point_policy(s->results, s->point[0]));
+			n += s->n[p * s->n_sequence + i];
+			nll += s->nll[p * s->n_sequence + i];
+		}
+		GM_TRY(gm_report_stats_check_sum(stats, s->point[p], n, nll, file, err));
 	}
 	return GM_OK;
 }
 
-/* The scores of the only texts and model that have any. */
-static int make_scores(struct gm_scores *scores, const struct gm_study *study, struct gm_error *err)
+static int need_columns(const struct gm_study *study, struct gm_error *err)
 {
+	static const char *const of_results[] = {"substituted_rate", "substituted_mass", "dropped_mass"},
+				 *const of_sequences[] = {"trace",    "trace_hash",       "nll",
+							  "n_scored", "substituted_mass", "dropped_mass",
+							  "rows"};
+
+	for (size_t i = 0; i < sizeof(of_sequences) / sizeof(*of_sequences); i++)
+		GM_TRY(gm_report_stats_need(&study->inputs.sheet[GM_INPUT_SEQUENCES], of_sequences[i],
+					    "--per-sequence file of emulate", err));
+	for (size_t i = 0; i < sizeof(of_results) / sizeof(*of_results); i++)
+		GM_TRY(gm_report_stats_need(study->results.sheet, of_results[i], "--csv file of emulate", err));
+	return GM_OK;
+}
+
+/* The scores of the only texts and model that have any. */
+static int make_scores(struct gm_report_stats *stats, struct gm_scores *scores, struct gm_error *err)
+{
+	const struct gm_study *study = stats->study;
 	const struct gm_sheet *sheet = &study->inputs.sheet[GM_INPUT_SEQUENCES];
 	size_t found = 0;
 
-	GM_TRY(need_column(sheet, "nll", "--per-sequence", err));
-	GM_TRY(need_column(sheet, "n_scored", "--per-sequence", err));
+	GM_TRY(need_columns(study, err));
 	for (size_t scene = 0; scene < study->results.n_scene; scene++) {
 		struct gm_scores more;
 		int status = gm_scores_make(&more, &study->results, sheet, scene, err);
@@ -215,7 +263,8 @@ static int make_scores(struct gm_scores *scores, const struct gm_study *study, s
 			*scores = more;
 		}
 	}
-	return check_scores(scores, sheet, err);
+	stats->n_text = scores->n_sequence;
+	return check_scores(stats, scores, err);
 }
 
 static int make_tables(struct gm_report_stats *stats, struct gm_error *err)
@@ -227,11 +276,8 @@ static int make_tables(struct gm_report_stats *stats, struct gm_error *err)
 		GM_TRY(gm_report_stats_mass(stats, err));
 		GM_TRY(gm_report_stats_compose(stats, err));
 	}
-	if (inputs->sheet[GM_INPUT_TOKENS].n_row > 0) {
-		GM_TRY(need_column(&inputs->sheet[GM_INPUT_TOKENS], "nll", "--per-token", err));
-		GM_TRY(need_column(&inputs->sheet[GM_INPUT_TOKENS], "baseline_nll", "--per-token", err));
+	if (inputs->sheet[GM_INPUT_TOKENS].n_row > 0)
 		GM_TRY(gm_report_stats_switch(stats, err));
-	}
 	GM_TRY(gm_report_stats_open_loop(stats, err));
 	if (stats->n_table == 0)
 		return gm_fail(
@@ -249,7 +295,7 @@ int gm_report_stats_make(struct gm_report_stats *stats, struct gm_error *err)
 	int status = GM_OK;
 
 	if (stats->study->inputs.sheet[GM_INPUT_SEQUENCES].n_row > 0) {
-		status = make_scores(&scores, stats->study, err);
+		status = make_scores(stats, &scores, err);
 		stats->scores = &scores;
 	}
 	if (status == GM_OK)

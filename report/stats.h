@@ -14,7 +14,12 @@ struct gm_report_stats {
 	FILE *out;                      /* for people */
 	struct gm_sheet all;            /* all rows of all tables */
 	size_t n_table;
+	size_t n_text; /* that intervals are drawn from; 0: none */
 };
+
+/* Checks the files one by one before the tables are made: values that cannot be, and rows about the same thing that say different things;
+ * those that say the same are left once. Errors name file, line and column. */
+int gm_report_stats_prepare(struct gm_study *study, struct gm_error *err);
 
 /* Makes every table that the files allow. Errors: files that do not belong together, and nothing that could be said. */
 int gm_report_stats_make(struct gm_report_stats *stats, struct gm_error *err);
@@ -51,6 +56,16 @@ const char *gm_report_stats_cell(const struct gm_report_stats *stats, size_t poi
 
 /* Do two results differ in no setting but one (miss, admit, ...)? */
 bool gm_report_stats_same_but(const struct gm_report_stats *stats, size_t a, size_t b, const char *column);
+
+/* The same cache: slots, share of the experts and scope, whatever they are shown as. */
+bool gm_report_stats_same_cache(const struct gm_report_stats *stats, size_t a, size_t b);
+
+/* A column that every file of a sheet must have; kind: what to give instead ("--per-token file of emulate"). */
+int gm_report_stats_need(const struct gm_sheet *sheet, const char *column, const char *kind, struct gm_error *err);
+
+/* Do tokens and the sum of their negative log-likelihood, from a file, add up to what the result says? */
+int gm_report_stats_check_sum(const struct gm_report_stats *stats, size_t point, double n, double nll, const char *file,
+			      struct gm_error *err);
 
 /* Perplexity of one policy against another's, in percent. */
 int gm_report_stats_compare(const struct gm_report_stats *stats, size_t policy, size_t other, struct gm_estimate *change,

@@ -48,10 +48,12 @@ static int put_changes(const struct gm_report_stats *stats, struct gm_report_sta
 	return GM_OK;
 }
 
-static bool is_pair(const struct gm_scores *s, size_t a, size_t b)
+static bool is_pair(const struct gm_report_stats *stats, size_t a, size_t b)
 {
+	const struct gm_scores *s = stats->scores;
+
 	return !gm_scores_is_baseline(s, a) && !gm_scores_is_baseline(s, b) &&
-	       s->results->point[s->point[a]].cache == s->results->point[s->point[b]].cache;
+	       gm_report_stats_same_cache(stats, s->point[a], s->point[b]);
 }
 
 static int put_pairs(const struct gm_report_stats *stats, struct gm_report_stats_table *t, struct gm_error *err)
@@ -64,7 +66,7 @@ static int put_pairs(const struct gm_report_stats *stats, struct gm_report_stats
 		for (size_t a = b + 1; a < s->n_policy; a++) {
 			struct gm_estimate change;
 
-			if (!is_pair(s, a, b))
+			if (!is_pair(stats, a, b))
 				continue;
 			GM_TRY(gm_report_stats_compare(stats, a, b, &change, err));
 			GM_TRY(gm_report_stats_row(t, s->results, s->point[a], err));

@@ -26,20 +26,31 @@ struct mass_view {
 	size_t policy, other; /* other GM_NO_POINT: none */
 };
 
+static double mean_mass(const struct gm_scores *s, size_t policy, const size_t *unit, size_t n)
+{
+	double lost = 0, rows = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		lost += s->lost[policy * s->n_sequence + unit[i]];
+		rows += s->rows[policy * s->n_sequence + unit[i]];
+	}
+	return lost / rows;
+}
+
 /* Mean mass of a row, less that of the other policy. */
 static void measure_mass(void *data, const size_t *unit, size_t n, double *value)
 {
 	const struct mass_view *v = data;
-	const struct gm_scores *s = v->scores;
-	double lost = 0, rows = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		lost += s->lost[v->policy * s->n_sequence + unit[i]];
-		if (v->other != GM_NO_POINT)
-			lost -= s->lost[v->other * s->n_sequence + unit[i]];
-		rows += s->rows[v->policy * s->n_sequence + unit[i]];
-	}
-	*value = lost / rows;
+	*value = mean_mass(v->scores, v->policy, unit, n);
+	if (v->other != GM_NO_POINT)
+		*value -= mean_mass(v->scores, v->other, unit, n);
+}
+
+/* Is a mass what it should be, within the tolerance? Of one that is not known nothing can be said: NULL. */
+static const char *verdict(double off, double target)
+{
+	return isnan(off) ? NULL : fabs(off) <= TOLERANCE * target ? "yes" : "no";
 }
 
 static int put_one(const struct gm_report_stats *stats, struct gm_report_stats_table *t, size_t p, double target,
@@ -54,7 +65,7 @@ static int put_one(const struct gm_report_stats *stats, struct gm_report_stats_t
 	GM_TRY(gm_report_stats_row(t, s->results, s->point[p], err));
 	GM_TRY(gm_sheet_put_number(&t->sheet, target, err));
 	GM_TRY(gm_report_stats_put_estimate(t, &mass, err));
-	GM_TRY(gm_sheet_put(&t->sheet, fabs(mass.value - target) <= TOLERANCE * target ? "yes" : "no", err));
+	GM_TRY(gm_sheet_put(&t->sheet, verdict(mass.value - target, target), err));
 	GM_TRY(gm_sheet_put(&t->sheet, gm_report_stats_cell(stats, s->point[p], "substituted_rate"), err));
 	return gm_report_stats_put_estimate(t, &change, err);
 }
@@ -102,7 +113,7 @@ static int put_pair(const struct gm_report_stats *stats, struct gm_report_stats_
 	GM_TRY(gm_report_stats_put_against(t, s->results, s->point[b], err));
 	GM_TRY(gm_sheet_put_number(&t->sheet, target, err));
 	GM_TRY(gm_report_stats_put_estimate(t, &mass, err));
-	GM_TRY(gm_sheet_put(&t->sheet, fabs(mass.value) <= TOLERANCE * target ? "yes" : "no", err));
+	GM_TRY(gm_sheet_put(&t->sheet, verdict(mass.value, target), err));
 	return gm_report_stats_put_estimate(t, &change, err);
 }
 

@@ -15,13 +15,15 @@ static const struct {
 	{"lost_mass", "lost_mass_open", "lost_mass_closed", "lost_mass_error"},
 };
 #define N_MEASURE (sizeof(measures) / sizeof(*measures))
+enum { SUBSTITUTED = 1, LOST }; /* indices of measures */
 
 struct view {
 	const struct gm_report_stats *stats;
 	const struct gm_results *results;
 	double *nll, *value[N_MEASURE]; /* [n_point] */
 	double *open, *closed;          /* [n] lost mass of those that were found in both */
-	size_t n, n_open;
+	size_t n, n_open,
+		n_sure; /* settings found in both, replayed, and found in both with equal counts as they must be */
 };
 
 /* The row of emulate with the settings of a row of sim, or GM_NO_POINT. */
@@ -36,6 +38,15 @@ static size_t find_closed(const struct view *v, size_t open)
 	return GM_NO_POINT;
 }
 
+static int fail_texts(const struct view *v, size_t open, size_t column, const char *other, const char *why,
+		      struct gm_error *err)
+{
+	char right[160];
+
+	snprintf(right, sizeof(right), "%.24s in the emulation%s: replay a recording of the same texts", other, why);
+	return gm_sheet_fail(v->results->sheet, v->results->point[open].row, column, "not the same texts", right, err);
+}
+
 /* A replay of other texts, or of another model, says nothing of this emulation. */
 static int check_same(const struct view *v, size_t open, size_t closed, struct gm_error *err)
 {
@@ -46,20 +57,41 @@ static int check_same(const struct view *v, size_t open, size_t closed, struct g
 		const size_t column = gm_sheet_find(sheet, columns[i]);
 		const char *mine = gm_sheet_text(sheet, v->results->point[open].row, column),
 			   *other = gm_sheet_text(sheet, v->results->point[closed].row, column);
-		char right[128];
 
-		if (strcmp(mine, other) == 0)
-			continue;
-		snprintf(right, sizeof(right),
-			 "%.20s in the emulation with these settings: replay a recording of the same texts", other);
-		return gm_sheet_fail(sheet, v->results->point[open].row, column, "not the same texts", right, err);
+		if (strcmp(mine, other) != 0)
+			return fail_texts(v, open, column, other, " with these settings", err);
 	}
+	return GM_OK;
+}
+
+/* An emulation that substituted and dropped nothing is the undisturbed model: its replay must count the same. */
+static int check_counts(struct view *v, size_t open, size_t closed, struct gm_error *err)
+{
+	static const char *const columns[] = {"accesses", "hits", "hit_rate"};
+	const struct gm_sheet *sheet = v->results->sheet;
+	bool sure = false;
+
+	if (v->value[SUBSTITUTED][closed] != 0 || v->value[LOST][closed] != 0)
+		return GM_OK;
+	for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++) {
+		const size_t column = gm_sheet_find(sheet, columns[i]);
+		const char *mine = gm_sheet_text(sheet, v->results->point[open].row, column),
+			   *other = gm_sheet_text(sheet, v->results->point[closed].row, column);
+
+		if (*mine == '\0' || *other == '\0')
+			continue;
+		if (strcmp(mine, other) != 0)
+			return fail_texts(v, open, column, other, ", which loses nothing", err);
+		sure = true;
+	}
+	v->n_sure += sure;
 	return GM_OK;
 }
 
 static int put_point(struct view *v, struct gm_report_stats_table *t, size_t open, size_t closed, struct gm_error *err)
 {
 	GM_TRY(check_same(v, open, closed, err));
+	GM_TRY(check_counts(v, open, closed, err));
 	GM_TRY(gm_report_stats_row(t, v->results, closed, err));
 	for (size_t m = 0; m < N_MEASURE; m++) {
 		GM_TRY(gm_sheet_put_number(&t->sheet, v->value[m][open], err));
@@ -68,6 +100,32 @@ static int put_point(struct view *v, struct gm_report_stats_table *t, size_t ope
 	}
 	v->open[v->n] = v->results->point[open].lost_mass;
 	v->closed[v->n++] = v->results->point[closed].lost_mass;
+	return GM_OK;
+}
+
+/* The file of the first row that is a replay, or that is none. */
+static const char *file_of(const struct view *v, bool replay)
+{
+	for (size_t i = 0; i < v->results->n_point; i++)
+		if ((isnan(v->nll[i]) != 0) == replay && !v->results->point[i].failed)
+			return gm_sheet_file_name(v->results->sheet, v->results->point[i].row);
+	return "no results of emulate";
+}
+
+static int fail_common(const struct view *v, struct gm_error *err)
+{
+	return gm_fail(err, GM_ERR_UNSUPPORTED,
+		       "no settings in common: replay %.60s, emulation %.60s: replay the policies of the emulation, with "
+		       "--hw instant",
+		       file_of(v, true), file_of(v, false));
+}
+
+static int need_columns(const struct view *v, struct gm_error *err)
+{
+	static const char *const columns[] = {"hit_rate", "substituted_rate", "substituted_mass", "dropped_mass"};
+
+	for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+		GM_TRY(gm_report_stats_need(v->results->sheet, columns[i], "--csv file of sim sweep or emulate", err));
 	return GM_OK;
 }
 
@@ -88,16 +146,13 @@ static int put_points(struct view *v, struct gm_report_stats_table *t, struct gm
 		    gm_results_find(v->results, gm_report_stats_cell(v->stats, i, "trace"),
 				    gm_report_stats_cell(v->stats, i, "settings_hash")) != i)
 			continue;
-		v->n_open++;
+		if (v->n_open++ == 0)
+			GM_TRY(need_columns(v, err));
 		closed = find_closed(v, i);
 		if (closed != GM_NO_POINT)
 			GM_TRY(put_point(v, t, i, closed, err));
 	}
-	if (v->n_open > 0 && v->n == 0)
-		return gm_fail(err, GM_ERR_UNSUPPORTED,
-			       "no settings in common: %s: replay the policies of the emulation, with --hw instant",
-			       v->results->sheet->file[0].name);
-	return GM_OK;
+	return v->n_open > 0 && v->n == 0 ? fail_common(v, err) : GM_OK;
 }
 
 static double largest(const double *a, const double *b, size_t n)
@@ -107,6 +162,20 @@ static double largest(const double *a, const double *b, size_t n)
 	for (size_t i = 0; i < n; i++)
 		most = fmax(most, fabs(a[i] - b[i]));
 	return most;
+}
+
+static void show_summary(const struct view *v, FILE *out, double spearman)
+{
+	if (v->n > 1) {
+		fprintf(out, "%zu settings of %zu; largest error in lost mass %.4f", v->n, v->n_open,
+			largest(v->open, v->closed, v->n));
+		if (!isnan(spearman))
+			fprintf(out, "; order by lost mass: Spearman %.4f", spearman);
+		fputc('\n', out);
+	}
+	if (v->n_sure == 0)
+		fprintf(out, "Not checked: that both ran the same texts. A policy that loses nothing (fetch-all) in both "
+			     "would tell.\n");
 }
 
 static int make(struct view *v, struct gm_report_stats *stats, struct gm_report_stats_table *t, struct gm_error *err)
@@ -127,10 +196,8 @@ static int make(struct view *v, struct gm_report_stats *stats, struct gm_report_
 	if (status == GM_OK)
 		status = gm_report_stats_end(
 			stats, t, "Replay of the undisturbed model (open loop) against emulation (closed)", shown, err);
-	if (status == GM_OK && v->n > 1)
-		fprintf(stats->out,
-			"%zu settings of %zu; largest error in lost mass %.4f; order by lost mass: Spearman %.4f\n", v->n,
-			v->n_open, largest(v->open, v->closed, v->n), gm_spearman(v->open, v->closed, v->n, order, rank));
+	if (status == GM_OK && v->n > 0)
+		show_summary(v, stats->out, gm_spearman(v->open, v->closed, v->n, order, rank));
 	free(order);
 	free(rank);
 	return status;

@@ -30,6 +30,7 @@ struct view {
 	struct gm_tokens tokens;
 	double *nll, *baseline, *rows, *substituted, *dropped; /* columns [n_row] */
 	long *since;                                           /* [n_row] */
+	size_t *text; /* [n_row] of a sequence's number: a number that no row has is no text, and must not be drawn */
 	size_t n_sequence, n_profile, n_switch;
 	struct profile *profile;
 	struct profile difference;
@@ -48,21 +49,32 @@ static int read_columns(struct view *v, const struct gm_sheet *sheet, struct gm_
 		       {&v->substituted, "substituted_mass"},
 		       {&v->dropped, "dropped_mass"}};
 
+	GM_TRY(gm_report_stats_need(sheet, "trace", "--per-token file of emulate", err));
+	for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+		GM_TRY(gm_report_stats_need(sheet, columns[i].name, "--per-token file of emulate", err));
 	GM_TRY(gm_tokens_make(&v->tokens, sheet, err));
 	for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
 		if (!(*columns[i].values = gm_sheet_numbers(sheet, columns[i].name, err)))
 			return err->code;
 	v->since = gm_alloc(sheet->n_row, sizeof(*v->since), err);
-	if (!v->since)
-		return GM_ERR_MEMORY;
-	for (size_t row = 0; row < sheet->n_row; row++) {
-		double s = v->tokens.sequence[row];
+	return v->since ? GM_OK : GM_ERR_MEMORY;
+}
 
-		if (!(s >= 0 && s < (double)sheet->n_row) || s != floor(s))
+static int find_texts(struct view *v, struct gm_error *err)
+{
+	const struct gm_sheet *sheet = v->tokens.sheet;
+	const double *sequence = v->tokens.sequence;
+
+	v->text = gm_alloc(sheet->n_row, sizeof(*v->text), err);
+	if (!v->text)
+		return GM_ERR_MEMORY;
+	/* Every policy has the same tokens, and texts rise. */
+	for (size_t row = 0, to = gm_tokens_end(&v->tokens, 0); row < to; row++) {
+		if (!(sequence[row] < (double)sheet->n_row) || sequence[row] != floor(sequence[row]))
 			return gm_sheet_fail(sheet, row, gm_sheet_find(sheet, "sequence"), "no number of a sequence",
 					     "whole numbers from 0, without large gaps", err);
-		if ((size_t)s >= v->n_sequence)
-			v->n_sequence = (size_t)s + 1;
+		if (row == 0 || sequence[row] != sequence[row - 1])
+			v->text[(size_t)sequence[row]] = v->n_sequence++;
 	}
 	return GM_OK;
 }
@@ -74,17 +86,16 @@ static void add_token(const struct view *v, struct profile *p, size_t row, enum 
 
 	while (bin_start[bin] > distance)
 		bin--;
-	cell = &p->cell[(size_t)v->tokens.sequence[row]][place][bin];
+	cell = &p->cell[v->text[(size_t)v->tokens.sequence[row]]][place][bin];
 	cell->tokens++;
 	if (!isnan(v->nll[row]) && !isnan(v->baseline[row])) {
 		cell->d += v->nll[row] - v->baseline[row];
 		cell->n++;
 	}
-	if (!isnan(v->rows[row])) {
-		double lost = isnan(v->substituted[row]) ? 0 : v->substituted[row];
-
+	/* Without rows there is no mass to lose; what is not known leaves the sum unknown. */
+	if (v->rows[row] != 0) {
 		cell->rows += v->rows[row];
-		cell->lost += v->rows[row] * (lost + (isnan(v->dropped[row]) ? 0 : v->dropped[row]));
+		cell->lost += v->rows[row] * (v->substituted[row] + v->dropped[row]);
 	}
 }
 
@@ -107,12 +118,36 @@ static void add_rows(struct view *v, struct profile *p, size_t from, size_t to)
 	}
 }
 
-static bool is_known(const struct view *v, size_t point)
+/* Are they the tokens of the texts that the result is of? */
+static int check_run(const struct view *v, size_t point, size_t from, size_t to, struct gm_error *err)
 {
-	for (size_t k = 0; k < v->n_profile; k++)
-		if (v->profile[k].point == point)
-			return true;
-	return false;
+	const struct gm_sheet *sheet = v->tokens.sheet;
+	double n = 0, nll = 0;
+
+	for (size_t row = from; row < to; row++) {
+		if (!isnan(v->nll[row]) != !isnan(v->baseline[row]))
+			return gm_sheet_fail(sheet, row, gm_sheet_find(sheet, "baseline_nll"), "nothing to compare with",
+					     "a number where nll has one", err);
+		if (isnan(v->nll[row]))
+			continue;
+		n++;
+		nll += v->nll[row];
+	}
+	return gm_report_stats_check_sum(v->stats, point, n, nll, gm_sheet_file_name(sheet, from), err);
+}
+
+static int add_profile(struct view *v, size_t point, size_t from, size_t to, struct gm_error *err)
+{
+	struct profile *p;
+
+	GM_GROW(v->profile, v->n_profile + 1, err);
+	p = &v->profile[v->n_profile];
+	*p = (struct profile){point, gm_alloc(v->n_sequence, sizeof(*p->cell), err)};
+	if (!p->cell)
+		return GM_ERR_MEMORY;
+	v->n_profile++;
+	add_rows(v, p, from, to);
+	return GM_OK;
 }
 
 static int read_profiles(struct view *v, struct gm_error *err)
@@ -125,19 +160,14 @@ static int read_profiles(struct view *v, struct gm_error *err)
 		const size_t point = gm_results_find(results, gm_sheet_text(sheet, from, v->tokens.trace),
 						     gm_sheet_text(sheet, from, v->tokens.settings));
 
-		if (point == GM_NO_POINT || is_known(v, point) ||
-		    strcmp(gm_report_stats_cell(v->stats, point, "miss"), "none") == 0)
+		if (point == GM_NO_POINT)
 			continue;
 		if (v->n_profile > 0 && results->point[point].scene != results->point[v->profile[0].point].scene)
 			return gm_fail(err, GM_ERR_UNSUPPORTED, "more than one model or set of texts: %s: one at a time",
 				       sheet->file[0].name);
-		GM_GROW(v->profile, v->n_profile + 1, err);
-		struct profile *p = &v->profile[v->n_profile];
-		*p = (struct profile){point, gm_alloc(v->n_sequence, sizeof(*p->cell), err)};
-		if (!p->cell)
-			return GM_ERR_MEMORY;
-		v->n_profile++;
-		add_rows(v, p, from, to);
+		GM_TRY(check_run(v, point, from, to, err));
+		if (strcmp(gm_report_stats_cell(v->stats, point, "miss"), "none") != 0)
+			GM_TRY(add_profile(v, point, from, to, err));
 	}
 	if (v->n_profile == 0)
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
@@ -196,7 +226,7 @@ static void measure(void *data, const size_t *unit, size_t n, double *value)
 			const struct cell *cell = &sum[place][b];
 
 			*value++ = 100 * expm1(mean_d(cell, 0, 1));
-			*value++ = cell->rows > 0 ? cell->lost / cell->rows : (double)NAN;
+			*value++ = cell->lost / cell->rows; /* NaN without rows */
 		}
 	const double near = mean_d(sum[AFTER_SWITCH], 0, NEAR_BINS);
 	*value++ = near - mean_d(sum[AFTER_SWITCH], NEAR_BINS, N_BIN);
@@ -321,7 +351,7 @@ static int put_all(struct view *v, struct tables *t, struct gm_error *err)
 {
 	GM_TRY(begin_tables(t, err));
 	for (size_t k = 0; k < v->n_profile; k++)
-		if (v->stats->study->results.point[v->profile[k].point].lost_mass > 0)
+		if (!(v->stats->study->results.point[v->profile[k].point].lost_mass <= 0))
 			GM_TRY(put_profile(v, t, &v->profile[k], GM_NO_POINT, err));
 	for (size_t k = 0; k < v->n_profile; k++)
 		for (size_t j = 0; j < v->n_profile; j++) {
@@ -340,6 +370,9 @@ static int put_all(struct view *v, struct tables *t, struct gm_error *err)
 static int make(struct view *v, struct gm_report_stats *stats, struct tables *t, struct gm_error *err)
 {
 	GM_TRY(read_columns(v, &stats->study->inputs.sheet[GM_INPUT_TOKENS], err));
+	GM_TRY(gm_tokens_check(&v->tokens, err));
+	GM_TRY(find_texts(v, err));
+	stats->n_text = v->n_sequence;
 	GM_TRY(read_profiles(v, err));
 	v->difference.cell = gm_alloc(v->n_sequence, sizeof(*v->difference.cell), err);
 	if (!v->difference.cell)
@@ -363,6 +396,7 @@ int gm_report_stats_switch(struct gm_report_stats *stats, struct gm_error *err)
 	free(view.substituted);
 	free(view.dropped);
 	free(view.since);
+	free(view.text);
 	for (size_t k = 0; k < view.n_profile; k++)
 		free(view.profile[k].cell);
 	free(view.profile);

@@ -8,7 +8,7 @@
 struct gm_tokens {
 	const struct gm_sheet *sheet;
 	size_t trace, settings, label; /* columns */
-	double *sequence;              /* [n_row] */
+	double *token, *sequence;      /* [n_row] */
 };
 
 int gm_tokens_make(struct gm_tokens *tokens, const struct gm_sheet *sheet, struct gm_error *err);
@@ -16,6 +16,10 @@ void gm_tokens_free(struct gm_tokens *tokens);
 
 /* The end of the rows that belong to one result and begin with row `from`: its tokens in order. */
 size_t gm_tokens_end(const struct gm_tokens *tokens, size_t from);
+
+/* Is every result's run whole: in one place, its tokens and sequences in order, and the same tokens as every other run's? Errors name file,
+ * line and column. */
+int gm_tokens_check(const struct gm_tokens *tokens, struct gm_error *err);
 
 /* A switch is a token whose sequence has another label than the token before. since [to - from] out: how many tokens ago the last switch
  * was, 0 at the switch itself; -1 before the first. Returns how many switches there are. */
