@@ -1,6 +1,7 @@
 #include "sim/sweep.h"
 
 #include "base/progress.h"
+#include "sim/share.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,64 +43,9 @@ static int plan_points(struct gm_sweep *sweep, const struct gm_settings *setting
 	return GM_OK;
 }
 
-static int by_hash(const void *a, const void *b)
-{
-	const struct gm_point *const *x = a, *const *y = b;
-	int order = strcmp((*x)->plan.hash, (*y)->plan.hash);
-
-	return order ? order : *x < *y ? -1 : *x > *y;
-}
-
-static int by_replay_hash(const void *a, const void *b)
-{
-	const struct gm_point *const *x = a, *const *y = b;
-	int order = strcmp((*x)->plan.replay_hash, (*y)->plan.replay_hash);
-
-	return order ? order : *x < *y ? -1 : *x > *y;
-}
-
-/* Outputs that need each token's times of each point's own. */
-static bool wants_own_replays(const struct gm_sweep_options *options)
-{
-	return options->per_token || options->per_sequence || options->span;
-}
-
-/* Equal sub-results are computed once. Points with equal settings refer to the first of them; of the others, those that differ only in what
- * does not change a replay are led by the first. */
-static int find_equals(struct gm_sweep *sweep, struct gm_error *err)
-{
-	struct gm_point **sorted = gm_alloc(sweep->n_point, sizeof(*sorted), err);
-	size_t n = 0;
-
-	if (!sorted)
-		return GM_ERR_MEMORY;
-	for (size_t i = 0; i < sweep->n_point; i++)
-		if (!sweep->point[i].error.code)
-			sorted[n++] = &sweep->point[i];
-	qsort(sorted, n, sizeof(struct gm_point *), by_hash);
-	for (size_t i = 1; i < n; i++)
-		if (strcmp(sorted[i]->plan.hash, sorted[i - 1]->plan.hash) == 0)
-			sorted[i]->twin = sorted[i - 1]->twin;
-	qsort(sorted, n, sizeof(struct gm_point *), by_replay_hash);
-	for (size_t i = 1; i < n && !wants_own_replays(sweep->options); i++)
-		if (gm_replay_counts_work(&sorted[i]->plan.config) &&
-		    strcmp(sorted[i]->plan.replay_hash, sorted[i - 1]->plan.replay_hash) == 0)
-			sorted[i]->leader = sorted[i - 1]->leader;
-	free(sorted);
-	return GM_OK;
-}
-
-/* Is this point replayed, for itself and perhaps for others? */
-static bool leads(const struct gm_sweep *sweep, size_t i, enum gm_prefill prefill)
-{
-	const struct gm_point *point = &sweep->point[i];
-
-	return point->twin == i && point->leader == i && point->settings->prefill == prefill;
-}
-
 static bool has_work(const struct gm_sweep *sweep, size_t i, enum gm_prefill prefill)
 {
-	return !sweep->point[i].error.code && leads(sweep, i, prefill);
+	return !sweep->point[i].error.code && gm_share_leads(sweep, i, prefill);
 }
 
 /* The points that one reading of the trace serves. */
@@ -128,41 +74,6 @@ static size_t idle_bytes(const struct gm_sweep *sweep)
 		6 * sizeof(double) + sizeof(uint32_t) + sweep->options->per_layer * sizeof(struct gm_tally);
 
 	return sweep->n_point * (sizeof(struct gm_point) + gm_trace_model(sweep->trace)->n_layer * per_layer);
-}
-
-/* Is point i served by a leader's replay? */
-static bool is_led_by(const struct gm_sweep *sweep, size_t i, size_t leader)
-{
-	const struct gm_point *point = &sweep->point[i];
-
-	return point->twin == i && point->leader == leader;
-}
-
-static uint32_t slots_of(const struct gm_point *point)
-{
-	return point->plan.config.core.n_slot[0];
-}
-
-static int ascending(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* The distinct sizes of the points that a point leads, ascending, in n_slot [n_point]; how many. */
-static uint32_t led_sizes(const struct gm_sweep *sweep, size_t leader, uint32_t *n_slot)
-{
-	uint32_t n = 0, n_distinct = 0;
-
-	for (size_t i = leader; i < sweep->n_point; i++)
-		if (is_led_by(sweep, i, leader))
-			n_slot[n++] = slots_of(&sweep->point[i]);
-	qsort(n_slot, n, sizeof(*n_slot), ascending);
-	for (uint32_t i = 0; i < n; i++)
-		if (i == 0 || n_slot[i] != n_slot[n_distinct - 1])
-			n_slot[n_distinct++] = n_slot[i];
-	return n_distinct;
 }
 
 /* What a running point holds besides. */
@@ -282,11 +193,11 @@ static int start_leader(struct gm_sweep *sweep, size_t leader, struct gm_windows
 	struct gm_point *point = &sweep->point[leader];
 	uint32_t *n_slot, n;
 
-	if (!gm_lru_serves(&point->plan.config) || wants_own_replays(sweep->options))
+	if (!gm_lru_serves(&point->plan.config) || gm_share_is_off(sweep->options))
 		return start_point(sweep, point, windows, scratch, err);
 	if (!(n_slot = gm_alloc(sweep->n_point, sizeof(*n_slot), err)))
 		return GM_ERR_MEMORY;
-	n = led_sizes(sweep, leader, n_slot);
+	n = gm_share_sizes(sweep, leader, n_slot);
 	if (n > 1)
 		point->lru = gm_lru_new(&point->plan.config, n_slot, n, err);
 	free(n_slot);
@@ -311,7 +222,7 @@ static int take_lru_results(struct gm_sweep *sweep, struct gm_point *point, cons
 
 	if (!(point->layer = gm_alloc(config->core.n_layer, sizeof(*point->layer), err)))
 		return GM_ERR_MEMORY;
-	gm_lru_total(lru, slots_of(point), config->timed ? &point->plan.hw : NULL, &point->total, point->layer);
+	gm_lru_total(lru, gm_share_slots(point), config->timed ? &point->plan.hw : NULL, &point->total, point->layer);
 	if (!sweep->options->per_layer) {
 		free(point->layer);
 		point->layer = NULL;
@@ -341,7 +252,7 @@ static int finish_leader(struct gm_sweep *sweep, size_t leader, struct gm_error 
 	for (size_t i = leader; i < sweep->n_point; i++) {
 		struct gm_point *led = &sweep->point[i];
 
-		if (!is_led_by(sweep, i, leader))
+		if (!gm_share_is_led_by(sweep, i, leader))
 			continue;
 		if (point->lru)
 			GM_TRY_OUT(take_lru_results(sweep, led, point->lru, err));
@@ -400,7 +311,7 @@ static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct g
 	if (status < 0)
 		status = reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)
-		if (leads(sweep, i, batch->prefill))
+		if (gm_share_leads(sweep, i, batch->prefill))
 			status = finish_leader(sweep, i, err);
 out:
 	gm_windows_free(windows);
@@ -452,7 +363,7 @@ int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm
 		return GM_ERR_MEMORY;
 	sweep->n_point = n_point;
 	GM_TRY(plan_points(sweep, settings, preloads, err));
-	GM_TRY(find_equals(sweep, err));
+	GM_TRY(gm_share_find(sweep, err));
 	GM_TRY(check_passes(sweep, err));
 	if (options->per_token && !(sweep->tokens = gm_spool_new((uint32_t)n_point, sizeof(struct gm_token_record), err)))
 		return err->code;
