@@ -210,13 +210,13 @@ static int read_columns(struct view *v, struct gm_error *err)
 	v->nll = gm_sheet_numbers(v->results->sheet, "nll", err);
 	v->open = gm_alloc(n, sizeof(*v->open), err);
 	v->closed = gm_alloc(n, sizeof(*v->closed), err);
-	if (!v->nll)
-		return err->code;
+	for (size_t m = 0; m < N_MEASURE; m++)
+		v->value[m] = v->nll ? gm_sheet_numbers(v->results->sheet, measures[m].name, err) : NULL;
+	for (size_t m = 0; m < N_MEASURE; m++)
+		if (!v->value[m])
+			return err->code < 0 ? err->code : GM_ERR_MEMORY;
 	if (!v->open || !v->closed)
 		return GM_ERR_MEMORY;
-	for (size_t m = 0; m < N_MEASURE; m++)
-		if (!(v->value[m] = gm_sheet_numbers(v->results->sheet, measures[m].name, err)))
-			return err->code;
 	for (size_t i = 0; i < n; i++)
 		v->value[N_MEASURE - 1][i] = v->results->point[i].lost_mass;
 	return GM_OK;
