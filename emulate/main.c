@@ -88,13 +88,6 @@ static void print_note(void *user, const char *text)
 	gm_note("%s", text);
 }
 
-static void print_log(void *user, enum gm_hook_log level, const char *text)
-{
-	(void)user;
-	(void)level;
-	fputs(text, stderr);
-}
-
 /* --- options --- */
 
 static int set_defaults(struct state *s, struct gm_error *err)
@@ -355,8 +348,7 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 	s->emulate.per_token = s->path[GM_EMULATE_TOKENS] != NULL;
 	s->emulate.n_generate = s->corpus.n_generate = s->generate ? s->n_generate : 0;
 	s->corpus.note = s->emulate.quiet ? NULL : print_note;
-	s->hook.log = s->verbose ? print_log : NULL;
-	s->hook.log_level = GM_HOOK_LOG_INFO;
+	gm_model_set_verbose(&s->hook, s->verbose);
 	GM_TRY(gm_emulate_output_open(&output, s->path, err));
 	hook = gm_hook_open(s->model, &s->hook, err);
 	status = hook ? emulate(s, hook, &output, err) : err->code;

@@ -98,13 +98,6 @@ struct state {
 	bool has_defaults, verbose, quiet, at_once;
 };
 
-static void print_log(void *user, enum gm_hook_log level, const char *text)
-{
-	(void)user;
-	(void)level;
-	fputs(text, stderr);
-}
-
 /* lists: a policy option takes several values. */
 static int set_defaults(struct state *s, bool lists, struct gm_error *err)
 {
@@ -316,8 +309,7 @@ static int prepare(struct state *s, bool lists, struct gm_error *err)
 		s->run.prompt_size = s->texts.text[0].size;
 	}
 	s->run.cache.beside = !s->at_once;
-	s->run.hook.log = s->verbose ? print_log : NULL;
-	s->run.hook.log_level = GM_HOOK_LOG_INFO;
+	gm_model_set_verbose(&s->run.hook, s->verbose);
 	s->run.text = stdout;
 	return GM_OK;
 }

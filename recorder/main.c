@@ -94,13 +94,6 @@ static void print_note(void *user, const char *text)
 	gm_note("%s", text);
 }
 
-static void print_log(void *user, enum gm_hook_log level, const char *text)
-{
-	(void)user;
-	(void)level;
-	fputs(text, stderr);
-}
-
 static int take_mode(struct state *s, const char *value, struct gm_error *err)
 {
 	s->record.generate = strcmp(value, "generate") == 0;
@@ -314,8 +307,7 @@ static int run(int n_operand, char **operand, void *state, struct gm_error *err)
 	if (!s->list)
 		GM_TRY(check_files(s, err));
 	s->hook.list_tensors = s->list ? stdout : NULL;
-	s->hook.log = s->verbose ? print_log : NULL;
-	s->hook.log_level = GM_HOOK_LOG_INFO;
+	gm_model_set_verbose(&s->hook, s->verbose);
 	hook = gm_hook_open(s->model, &s->hook, err);
 	if (!hook)
 		return err->code;

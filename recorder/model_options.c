@@ -3,6 +3,7 @@
 #include "base/number.h"
 #include "traces/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const struct gm_option gm_model_options[] = {
@@ -67,6 +68,18 @@ int gm_model_option(struct gm_hook_options *options, int option_id, const char *
 		options->extra_bufts = false;
 		return GM_OK;
 	}
+}
+
+static void print_log(void *user, enum gm_hook_log level, const char *text)
+{
+	(void)user, (void)level;
+	fputs(text, stderr);
+}
+
+void gm_model_set_verbose(struct gm_hook_options *options, bool verbose)
+{
+	options->log = verbose ? print_log : NULL;
+	options->log_level = GM_HOOK_LOG_INFO;
 }
 
 void gm_model_short_names(int argc, char **argv)

@@ -25,6 +25,9 @@ bool gm_model_takes(int option_id);
 /* One option; value is NULL for a flag and lives as long as options. Errors name option, value and what would be right. */
 int gm_model_option(struct gm_hook_options *options, int option_id, const char *value, struct gm_error *err);
 
+/* --verbose: llama.cpp's own messages go to stderr; without it they are dropped. */
+void gm_model_set_verbose(struct gm_hook_options *options, bool verbose);
+
 /* llama.cpp's short names of more than one letter, -ngl and -ot, become the long ones. */
 void gm_model_short_names(int argc, char **argv);
 

@@ -38,7 +38,8 @@ static void put_span(void *user, const struct gm_span *span)
 void gm_timeline_begin(struct gm_timeline *timeline, FILE *stream, const char *title)
 {
 	*timeline = (struct gm_timeline){.stream = stream, .sink = {.span = put_span, .user = timeline}};
-	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{"
+	/* no displayTimeUnit: ts and dur are in us by default, and some versions of Perfetto take it for their unit */
+	fputs("{\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{"
 	      "\"name\":",
 	      stream);
 	put_string(stream, title);

@@ -1,9 +1,13 @@
 #include "tests/llama/fake_gpu.h"
 
+#include "recorder/capture_cuda.h"
+
+#include <dlfcn.h>
 #include <ggml-backend-impl.h>
 #include <ggml-backend.h>
 #include <ggml.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,7 +220,7 @@ static void *no_address(ggml_backend_reg_t reg, const char *name)
 	return NULL;
 }
 
-void fake_gpu_register(const struct gm_cuda *cuda)
+static void register_device(const struct gm_cuda *cuda)
 {
 	runtime = cuda;
 	buffer_type.iface = (struct ggml_backend_buffer_type_i){
@@ -238,4 +242,26 @@ void fake_gpu_register(const struct gm_cuda *cuda)
 						     .get_device = get_device,
 						     .get_proc_address = no_address};
 	ggml_backend_register(&registry);
+}
+
+int fake_gpu_begin(struct fake_gpu *gpu, const struct fake_cuda_options *options)
+{
+	const char *build = getenv("GM_BUILD");
+	const struct gm_cuda *cuda;
+	char path[512];
+	void *handle;
+
+	snprintf(path, sizeof(path), "%s/tests/libfakecudart.so", build ? build : "build");
+	setenv("GATEMASS_CUDART", path, 1);
+	handle = dlopen(path, RTLD_NOW);
+	cuda = gm_cuda_load(NULL);
+	if (!handle || !cuda)
+		return -1;
+	*(void **)&gpu->reset = dlsym(handle, "fake_cuda_reset");
+	*(void **)&gpu->problems = dlsym(handle, "fake_cuda_problems");
+	if (!gpu->reset || !gpu->problems)
+		return -1;
+	gpu->reset(options);
+	register_device(cuda);
+	return 0;
 }

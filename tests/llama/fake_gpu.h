@@ -4,9 +4,15 @@
 #ifndef GM_TESTS_LLAMA_FAKE_GPU_H
 #define GM_TESTS_LLAMA_FAKE_GPU_H
 
-#include "recorder/capture_cuda.h"
+struct fake_cuda_options;
 
-/* Once a process, after the CPU backend was loaded. */
-void fake_gpu_register(const struct gm_cuda *cuda);
+/* What the stand-in runtime offers beside CUDA's own functions (tests/fake_cuda/fake_cuda.h). */
+struct fake_gpu {
+	void (*reset)(const struct fake_cuda_options *options);
+	const char *(*problems)(void);
+};
+
+/* Loads the stand-in runtime, resets it, and registers the device; once a process, after the CPU backend was loaded. 0, or -1. */
+int fake_gpu_begin(struct fake_gpu *gpu, const struct fake_cuda_options *options);
 
 #endif

@@ -7,38 +7,20 @@
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/llama/fake_gpu.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static char text_bytes[] =
 	"the quick brown fox jumps over the lazy dog, and so on until there are tokens enough for several passes";
-static const char *(*problems)(void);
+static struct fake_gpu gpu;
 
 static int begin(void **state)
 {
 	const struct fake_cuda_options options = {.seed = 1, .max_delay_us = 500};
-	const char *build = getenv("GM_BUILD");
-	void (*reset)(const struct fake_cuda_options *);
-	const struct gm_cuda *cuda;
-	char path[512], library[512];
-	void *handle;
 
-	snprintf(path, sizeof(path), "%s/tests/libfakecudart.so", build ? build : "build");
-	setenv("GATEMASS_CUDART", path, 1);
-	handle = dlopen(path, RTLD_NOW);
-	cuda = gm_cuda_load(NULL);
-	if (!handle || !cuda)
-		return -1;
-	*(void **)&reset = dlsym(handle, "fake_cuda_reset");
-	*(void **)&problems = dlsym(handle, "fake_cuda_problems");
-	if (!reset || !problems)
-		return -1;
-	reset(&options);
-	gm_hook_describe_library(library, sizeof(library), true); /* loads the CPU backend */
-	fake_gpu_register(cuda);
-	return support_begin(state);
+	gm_hook_load_library();
+	return fake_gpu_begin(&gpu, &options) < 0 ? -1 : support_begin(state);
 }
 
 struct notes {
@@ -110,7 +92,7 @@ static void test_same_trace(void **state)
 		free(host);
 		free(device);
 	}
-	assert_string_equal(problems(), "");
+	assert_string_equal(gpu.problems(), "");
 }
 
 static void test_verify(void **state)
@@ -121,7 +103,7 @@ static void test_verify(void **state)
 	(void)state;
 	free(record("qwen3moe", -1, GM_DEVICE_CAPTURE_ON, true, &size, &notes));
 	assert_non_null(strstr(notes.text, "rows were captured on the device"));
-	assert_string_equal(problems(), "");
+	assert_string_equal(gpu.problems(), "");
 }
 
 /* Some layers in host memory: auto takes each where it lies, on refuses. */
@@ -140,7 +122,7 @@ static void test_split_model(void **state)
 	split = record("qwen3moe", 0, GM_DEVICE_CAPTURE_AUTO, true, &split_size, &notes);
 	assert_string_equal(notes.text, "");
 	free(split);
-	assert_string_equal(problems(), "");
+	assert_string_equal(gpu.problems(), "");
 }
 
 int main(void)

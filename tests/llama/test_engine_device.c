@@ -4,38 +4,20 @@
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/llama/fake_gpu.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { N = 50 };
 
-static void (*reset)(const struct fake_cuda_options *);
-static const char *(*problems)(void);
+static struct fake_gpu gpu;
 
 static int begin(void **state)
 {
-	const char *build = getenv("GM_BUILD");
 	const struct fake_cuda_options options = {.seed = 1};
-	const struct gm_cuda *cuda;
-	char path[512];
-	void *handle;
 
-	snprintf(path, sizeof(path), "%s/tests/libfakecudart.so", build ? build : "build");
-	setenv("GATEMASS_CUDART", path, 1);
-	handle = dlopen(path, RTLD_NOW);
-	cuda = gm_cuda_load(NULL);
-	if (!handle || !cuda)
-		return -1;
-	*(void **)&reset = dlsym(handle, "fake_cuda_reset");
-	*(void **)&problems = dlsym(handle, "fake_cuda_problems");
-	if (!reset || !problems)
-		return -1;
-	reset(&options);
 	gm_hook_load_library();
-	fake_gpu_register(cuda);
-	return support_begin(state);
+	return fake_gpu_begin(&gpu, &options) < 0 ? -1 : support_begin(state);
 }
 
 static struct gm_hook_options device_options(uint32_t n_ubatch)
@@ -59,7 +41,7 @@ static void compare(const char *path, uint32_t n_ubatch, bool beside)
 	struct engined run;
 	int32_t token[N];
 
-	reset(&fake); /* it has room for so many allocations */
+	gpu.reset(&fake); /* it has room for so many allocations */
 	stock = support_open(path, &options);
 	n = (size_t)N * gm_hook_info(stock)->n_vocab;
 	expected = calloc(n, sizeof(*expected));
@@ -75,7 +57,7 @@ static void compare(const char *path, uint32_t n_ubatch, bool beside)
 	assert_memory_equal(output, expected, n * sizeof(*output));
 	assert_true(engined_counters(&run).evictions > 0);
 	engined_close(&run);
-	assert_string_equal(problems(), "");
+	assert_string_equal(gpu.problems(), "");
 	free(expected);
 	free(output);
 }
@@ -101,7 +83,7 @@ static void test_no_room(void **state)
 	int32_t token[N];
 
 	(void)state;
-	reset(&limited);
+	gpu.reset(&limited);
 	support_tokens(token, N, 3);
 	assert_int_equal(engined_try(&run, TINYMOE, &options, all, &err), GM_ERR_MEMORY);
 	if (!strstr(err.text, "no memory for 129 slots") || !strstr(err.text, "CUDA0"))
@@ -110,7 +92,7 @@ static void test_no_room(void **state)
 	assert_ok(engined_again(&run, few, &err), &err);
 	assert_ok(engined_run(&run, token, N, NULL, &err), &err);
 	engined_close(&run);
-	reset(&unlimited);
+	gpu.reset(&unlimited);
 }
 
 int main(void)
