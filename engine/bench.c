@@ -23,17 +23,28 @@ struct work {
 
 /* --- opening --- */
 
-static int open_models(struct work *w, struct gm_error *err)
+static struct gm_hook_options hook_options(const struct work *w)
 {
 	struct gm_hook_options hook = w->options->run.hook;
-	struct gm_plugin_options plugin = w->options->run.plugin;
 
 	hook.n_ubatch = 1; /* a token after the other, as in decoding */
+	return hook;
+}
+
+static int open_stock(struct work *w, struct gm_error *err)
+{
+	struct gm_hook_options hook = hook_options(w);
+
 	hook.bare = true;
 	w->stock = gm_hook_open(w->options->run.model, &hook, err);
-	if (!w->stock)
-		return err->code;
-	hook.bare = false;
+	return w->stock ? GM_OK : err->code;
+}
+
+static int open_engine(struct work *w, struct gm_error *err)
+{
+	struct gm_hook_options hook = hook_options(w);
+	struct gm_plugin_options plugin = w->options->run.plugin;
+
 	plugin.model = w->options->run.model;
 	plugin.gpu = hook.n_gpu_layers != 0;
 	w->plugin = gm_plugin_new(&plugin, err);
@@ -45,13 +56,19 @@ static int open_models(struct work *w, struct gm_error *err)
 	return w->preloads ? GM_OK : err->code;
 }
 
+/* Either model, for what both say alike. */
+static struct gm_hook *any_hook(const struct work *w)
+{
+	return w->hook ? w->hook : w->stock;
+}
+
 static int read_text(struct work *w, struct gm_error *err)
 {
 	const struct gm_run_options *run = &w->options->run;
-	uint32_t n_ctx = gm_hook_info(w->hook)->n_ctx;
+	uint32_t n_ctx = gm_hook_info(any_hook(w))->n_ctx;
 	size_t n;
 
-	GM_TRY(gm_hook_tokenize(w->hook, run->prompt, run->prompt_size, run->special, &w->token, &n, err));
+	GM_TRY(gm_hook_tokenize(any_hook(w), run->prompt, run->prompt_size, run->special, &w->token, &n, err));
 	w->n_token = n < w->options->n_token ? (uint32_t)n : w->options->n_token;
 	if (w->n_token > n_ctx)
 		return gm_fail(err, GM_ERR_USAGE, "%u tokens: the context holds %u: --ctx", w->n_token, n_ctx);
@@ -62,7 +79,7 @@ static int read_text(struct work *w, struct gm_error *err)
 
 static int make_points(struct work *w, struct gm_error *err)
 {
-	const struct gm_model *model = gm_hook_model(w->hook);
+	const struct gm_model *model = gm_hook_model(any_hook(w));
 	struct gm_bench *bench = w->bench;
 
 	for (size_t i = 0; i < w->options->n_settings; i++)
@@ -192,6 +209,20 @@ static int run_policy(struct work *w, struct gm_bench_point *point, double *us, 
 	return status;
 }
 
+static bool has_turn(const struct gm_bench *bench, size_t point)
+{
+	return bench->only == GM_BENCH_BOTH || (bench->only == GM_BENCH_STOCK) == (point == 0);
+}
+
+static uint64_t count_turns(const struct gm_bench *bench)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < bench->n_point; i++)
+		n += has_turn(bench, i);
+	return n * bench->n_round;
+}
+
 static int run_rounds(struct work *w, struct gm_error *err)
 {
 	struct gm_bench *bench = w->bench;
@@ -200,6 +231,8 @@ static int run_rounds(struct work *w, struct gm_error *err)
 		for (size_t i = 0; i < bench->n_point; i++) {
 			struct gm_bench_point *point = &bench->point[i];
 
+			if (!has_turn(bench, i))
+				continue;
 			if (i == 0)
 				GM_TRY(run_stock(w, point, &point->us[r], err));
 			else if (!point->error.code)
@@ -232,7 +265,7 @@ static int sum_up(struct gm_bench *bench, struct gm_error *err)
 	for (size_t i = 0; i < bench->n_point; i++) {
 		for (uint32_t r = 0; r < n; r++)
 			ratio[r] = bench->point[i].us[r] / bench->point[0].us[r];
-		bench->point[i].ratio = median(ratio, n);
+		bench->point[i].ratio = bench->only == GM_BENCH_BOTH ? median(ratio, n) : (double)NAN;
 	}
 	free(ratio);
 	for (size_t i = 0; i < bench->n_point; i++) {
@@ -241,7 +274,7 @@ static int sum_up(struct gm_bench *bench, struct gm_error *err)
 		point->median_us = median(point->us, n);
 		point->min_us = point->us[0];
 		point->max_us = point->us[n - 1];
-		if (point->error.code)
+		if (point->error.code || !has_turn(bench, i))
 			point->ratio = point->median_us = point->min_us = point->max_us = (double)NAN;
 	}
 	return GM_OK;
@@ -254,14 +287,17 @@ int gm_bench_run(struct gm_bench *bench, const struct gm_bench_options *options,
 
 	memset(bench, 0, sizeof(*bench));
 	bench->n_round = options->n_round;
+	bench->only = options->only;
 	gm_hook_load_library();
-	GM_TRY_OUT(open_models(&w, err));
-	snprintf(bench->model, sizeof(bench->model), "%s", gm_hook_model(w.hook)->name);
-	snprintf(bench->device, sizeof(bench->device), "%s", gm_plugin_device(w.plugin));
+	if (options->only != GM_BENCH_POLICIES)
+		GM_TRY_OUT(open_stock(&w, err));
+	if (options->only != GM_BENCH_STOCK)
+		GM_TRY_OUT(open_engine(&w, err));
+	snprintf(bench->model, sizeof(bench->model), "%s", gm_hook_model(any_hook(&w))->name);
+	snprintf(bench->device, sizeof(bench->device), "%s", w.plugin ? gm_plugin_device(w.plugin) : "its own devices");
 	GM_TRY_OUT(read_text(&w, err));
 	GM_TRY_OUT(make_points(&w, err));
-	gm_progress_start(&w.progress, "bench", "tokens", (uint64_t)bench->n_point * bench->n_round * w.n_token,
-			  options->quiet);
+	gm_progress_start(&w.progress, "bench", "tokens", count_turns(bench) * w.n_token, options->quiet);
 	status = run_rounds(&w, err);
 	gm_progress_end(&w.progress);
 	if (status == GM_OK)
@@ -293,7 +329,11 @@ static void print_point(FILE *out, const struct gm_bench_point *point)
 
 	if (point->settings)
 		gm_settings_describe(point->settings, name, sizeof(name));
-	fprintf(out, "%-72s %9.0f %8.0f %8.0f %6.2f", name, point->median_us, point->min_us, point->max_us, point->ratio);
+	fprintf(out, "%-72s %9.0f %8.0f %8.0f", name, point->median_us, point->min_us, point->max_us);
+	if (isnan(point->ratio))
+		fprintf(out, " %6s", "-");
+	else
+		fprintf(out, " %6.2f", point->ratio);
 	if (point->settings)
 		fprintf(out, " %8.0f %8.0f %6.2f %6.2f %9.2f", point->stats.compute_us / n, point->stats.copy_us / n,
 			100 * r->hit_rate, 100 * (r->substituted_mass + r->dropped_mass),
@@ -306,7 +346,7 @@ void gm_bench_print(FILE *out, const struct gm_bench *bench)
 	fprintf(out, "%s, experts on %s, %u rounds\n", bench->model, bench->device, bench->n_round);
 	fprintf(out, "%-72s  us/token      min      max   rel.  experts     wait hits %% mass %% fetch/tok\n", "policy");
 	for (size_t i = 0; i < bench->n_point; i++)
-		if (!bench->point[i].error.code)
+		if (has_turn(bench, i) && !bench->point[i].error.code)
 			print_point(out, &bench->point[i]);
 }
 
@@ -340,6 +380,7 @@ int gm_bench_write(const char *path, const struct gm_bench *bench, struct gm_err
 		gm_csv_text(&csv, names[i]);
 	gm_csv_end_row(&csv);
 	for (size_t i = 0; i < bench->n_point; i++)
-		write_point(&csv, bench, &bench->point[i]);
+		if (has_turn(bench, i))
+			write_point(&csv, bench, &bench->point[i]);
 	return gm_output_commit(&output, err);
 }

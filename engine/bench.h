@@ -5,16 +5,20 @@
 #include "engine/run.h"
 #include "sim/result.h"
 
+/* Who has a turn. Two models at once need the memory of both. */
+enum gm_bench_only { GM_BENCH_BOTH, GM_BENCH_STOCK, GM_BENCH_POLICIES };
+
 struct gm_bench_options {
 	struct gm_run_options
 		run; /* model, text as the prompt, device, store, link; settings and what is generated are not looked at */
 	const struct gm_settings *settings; /* [n_settings] */
 	size_t n_settings;
 	uint32_t n_token, n_round;
+	enum gm_bench_only only;
 	bool quiet;
 };
 
-/* A policy, or the first: llama.cpp without a cache. */
+/* A policy, or the first: llama.cpp without a cache (no times if it had no turn). */
 struct gm_bench_point {
 	const struct gm_settings *settings; /* NULL: no cache */
 	struct gm_error error;              /* why this point is impossible */
@@ -30,6 +34,7 @@ struct gm_bench {
 	struct gm_bench_point *point; /* [n_point] */
 	size_t n_point, n_failed;
 	uint32_t n_round;
+	enum gm_bench_only only;
 	char model[128], device[64];
 };
 

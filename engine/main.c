@@ -30,6 +30,7 @@ enum {
 	RECORD,
 	N_TOKEN,
 	N_ROUND,
+	ONLY,
 	CSV,
 	PROFILE,
 	VERBOSE,
@@ -79,6 +80,8 @@ static const struct gm_option run_options[] = {
 static const struct gm_option bench_options[] = {
 	{N_TOKEN, 'n', "tokens", "N", "decode so many tokens of the text [128]"},
 	{N_ROUND, 0, "rounds", "N", "rounds, in each of which every policy has its turn [5]"},
+	{ONLY, 0, "only", "stock|policies",
+	 "llama.cpp without a cache alone, or the policies alone: neither then holds\nmemory that the other lacks [both]"},
 	{CSV, 0, "csv", "FILE", "write a row for each policy (-: standard output)"},
 	{PROFILE, 0, "profile", "FILE",
 	 "write a hardware profile for sim --hw, as measured; --evict nop must be among\nthe policies, and one that "
@@ -94,6 +97,7 @@ struct state {
 	struct gm_grid *grid;
 	struct gm_texts texts;
 	uint32_t n_token, n_round;
+	enum gm_bench_only only;
 	const char *csv, *profile;
 	bool has_defaults, verbose, quiet, at_once;
 };
@@ -234,6 +238,7 @@ static int take_run_option(int id, const char *value, void *state, struct gm_err
 static int take_bench_option(int id, const char *value, void *state, struct gm_error *err)
 {
 	struct state *s = state;
+	bool policies;
 
 	GM_TRY(set_defaults(s, true, err));
 	switch (id) {
@@ -241,6 +246,10 @@ static int take_bench_option(int id, const char *value, void *state, struct gm_e
 		return gm_parse_u32(value, "--tokens", 1, INT32_MAX / 2, &s->n_token, err);
 	case N_ROUND:
 		return gm_parse_u32(value, "--rounds", 1, 10000, &s->n_round, err);
+	case ONLY:
+		GM_TRY(take_word(value, "--only", "stock", "policies", &policies, err));
+		s->only = policies ? GM_BENCH_POLICIES : GM_BENCH_STOCK;
+		return GM_OK;
 	case CSV:
 		s->csv = value;
 		return GM_OK;
@@ -351,7 +360,8 @@ static int bench(int n_operand, char **operand, void *state, struct gm_error *er
 
 	(void)n_operand, (void)operand;
 	GM_TRY(prepare(s, true, err));
-	options = (struct gm_bench_options){.run = s->run, .n_token = s->n_token, .n_round = s->n_round, .quiet = s->quiet};
+	options = (struct gm_bench_options){
+		.run = s->run, .n_token = s->n_token, .n_round = s->n_round, .only = s->only, .quiet = s->quiet};
 	GM_TRY(gm_grid_expand(s->grid, &options.settings, &options.n_settings, err));
 	status = gm_bench_run(&result, &options, err);
 	if (status == GM_OK && s->csv)

@@ -1,49 +1,90 @@
 #!/bin/sh
-# Does `sim` predict what `engine` takes? Decodes a text under twelve settings with a slowed-down link, with a profile that was measured
-# before, and prints both times a token. About two minutes; the machine should have a core to spare.
+# Does `sim` predict what `engine` takes? A hardware profile is measured and frozen; then a text is decoded under many settings, in turns, and
+# each of them is recorded by `emulate` and replayed with that profile. Prints both times a token and a verdict, by which it ends with 0 or 1:
 #
-#   BUILD=build sh scripts/engine-predict.sh [MODEL.gguf [LINK_LATENCY_US [ENGINE_OPTION...]]]
+#   - with the measured spread: every prediction lies between the least measured time less LIMIT per cent and the greatest and LIMIT per cent;
+#   - order: of every two settings whose measured times are more than 10 per cent apart, the slower one was predicted to be slower;
+#   - work: where nothing is copied in the background, the engine fetched as often as sim counts.
 #
-# A disk tier: sh scripts/engine-predict.sh tests/tinymoe/tinymoe-F16.gguf 500 --experts read --host-experts 8MB --disk-latency-us 3000
+#   BUILD=build sh scripts/engine-predict.sh [ENGINE_OPTION...]
+#
+# Engine options are those of the link and the disk (--link-gb-s 3). The machine should have a core to spare. From the environment:
+#
+#   MODEL     a GGUF of a Mixture-of-Experts model [tinymoe, the tests' model]
+#   SLOTS     sizes of the cache [16,32,64,96]
+#   POLICIES  presets [fetch-all,rule-0.15,first-choice,quality-first,speed-first]
+#   TOKENS, WARMUP   tokens that are decoded, and how many of them are not counted [128, 32]
+#   ROUNDS    [3]
+#   LIMIT     per cent [10]
+#   CSV       a file to write the table to
 set -eu
 
 bin=${BUILD:-build}/bin
-model=${1:-tests/tinymoe/tinymoe-F16.gguf}
-latency=${2:-2000}
-[ $# -gt 2 ] && shift 2 || shift $#
+model=${MODEL:-tests/tinymoe/tinymoe-F16.gguf}
+slots=${SLOTS:-16,32,64,96}
+policies=${POLICIES:-fetch-all,rule-0.15,first-choice,quality-first,speed-first}
+tokens=${TOKENS:-128}
+warmup=${WARMUP:-32}
+rounds=${ROUNDS:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-common="-t 1 --no-repack --tokens 128 --warmup 32 --quiet --link-latency-us $latency $*"
 
 sed -n 's/.*"text": "\([^"]*\)".*/\1/p' tests/tinymoe/prompts.jsonl | head -n 3 >"$work/text"
-# shellcheck disable=SC2086
-"$bin/engine" bench -m "$model" -f "$work/text" $common --rounds 5 --evict nop,lru --cache 40 --profile "$work/profile.json"
-sed -n 's/.*"\(.*_us\)":[[:space:]]*\([0-9][0-9.]*\).*/\1 \2/p' "$work/profile.json"
-# shellcheck disable=SC2086
-"$bin/engine" bench -m "$model" -f "$work/text" $common --rounds 3 --evict lfu --cache 16,32,64,96 \
-	--miss fetch,threshold:0.15,first-choice --csv "$work/measured.csv" >/dev/null
+hook="-m $model -f $work/text -t 1 --no-repack --quiet"
 
-# column NAME: its number in the CSV
-column() {
-	head -n 1 "$work/measured.csv" | tr ',' '\n' | grep -nx "$1" | cut -d : -f 1
+# measure OPTIONS...: a bench of the policies alone
+measure() {
+	# shellcheck disable=SC2086
+	"$bin/engine" bench $hook --only policies --tokens "$tokens" --warmup "$warmup" "$@"
 }
-slots=$(column cache_slots) miss=$(column miss) fetches=$(column fetches)
-median=$(column measured_us) least=$(column measured_us_min) most=$(column measured_us_max)
 
-printf '%-6s %-16s %8s %8s   %9s %19s %9s %7s\n' slots 'miss rule' fetches 'of sim' measured '(least - most)' predicted off
-tail -n +3 "$work/measured.csv" | while IFS= read -r row; do
-	field() {
-		printf '%s\n' "$row" | cut -d , -f "$1"
-	}
-	settings="--cache $(field "$slots") --evict lfu --miss $(field "$miss")"
+measure "$@" --rounds "$((rounds + 2))" --evict nop,lru --cache 40 --profile "$work/profile.json" >"$work/log"
+sed -n 's/.*"\(.*_us\)":[[:space:]]*\([0-9][0-9.]*\).*/\1 \2/p' "$work/profile.json"
+measure "$@" --rounds "$rounds" --policy "$policies" --cache "$slots" --csv "$work/measured.csv" >"$work/log"
+
+# In the order of the settings: slots, miss rule, admission, fetches, µs (median, least, most).
+awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+	{ print $at["cache_slots"], $at["miss"], $at["admit"], $at["fetches"], $at["measured_us"], $at["measured_us_min"], $at["measured_us_max"] }' \
+	"$work/measured.csv" >"$work/measured"
+
+# number NAME: of what sim said
+number() {
+	sed -n 's/.*"'"$1"'":[[:space:]]*\([0-9.]*\).*/\1/p' "$work/sim.json"
+}
+
+while read -r n_slot miss admit measured; do
+	settings="--cache $n_slot --evict lfu --miss $miss --admit $admit"
 	# shellcheck disable=SC2086
-	"$bin/emulate" -m "$model" -f "$work/text" -t 1 --no-repack --ubatch 1 --max-tokens 128 --quiet $settings \
-		--record "$work/trace.gmt" >/dev/null
+	"$bin/emulate" $hook --ubatch 1 --max-tokens "$tokens" $settings --record "$work/trace.gmt" >"$work/log"
 	# shellcheck disable=SC2086
-	"$bin/sim" run "$work/trace.gmt" --warmup 32 --hw "$work/profile.json" $settings --json >"$work/sim.json"
-	counted=$(sed -n 's/.*"fetches":[[:space:]]*\([0-9]*\).*/\1/p' "$work/sim.json")
-	predicted=$(sed -n 's/.*"time_per_token_us":[[:space:]]*\([0-9.]*\).*/\1/p' "$work/sim.json")
-	awk -v slots="$(field "$slots")" -v miss="$(field "$miss")" -v fetches="$(field "$fetches")" -v counted="$counted" \
-		-v m="$(field "$median")" -v least="$(field "$least")" -v most="$(field "$most")" -v p="$predicted" 'BEGIN {
-		printf "%-6d %-16s %8d %8d   %9.0f (%8.0f - %7.0f) %9.0f %+6.1f%%\n", slots, miss, fetches, counted, m, least, most, p, 100 * (p / m - 1) }'
-done
+	"$bin/sim" run "$work/trace.gmt" --warmup "$warmup" --hw "$work/profile.json" $settings --json >"$work/sim.json"
+	echo "$n_slot $miss $admit $measured $(number fetches) $(number time_per_token_us)"
+done <"$work/measured" >"$work/both"
+
+awk -v limit="${LIMIT:-10}" -v csv="${CSV:-}" '
+BEGIN {
+	printf "%-5s %-15s %-15s %8s %8s  %9s %20s %9s %7s\n", "slots", "miss rule", "admission", "fetches", "of sim",
+		"measured", "(least - most)", "predicted", "off"
+	if (csv) print "slots,miss,admit,fetches,fetches_sim,measured_us,least_us,most_us,predicted_us" >csv
+}
+{
+	name[NR] = $1 " " $2 " " $3; m[NR] = $5; p[NR] = $9
+	printf "%-5d %-15s %-15s %8d %8d  %9.0f (%8.0f - %8.0f) %9.0f %+6.1f%%\n", $1, $2, $3, $4, $8, $5, $6, $7, $9, 100 * ($9 / $5 - 1)
+	if (csv) print $1 "," $2 "," $3 "," $4 "," $8 "," $5 "," $6 "," $7 "," $9 >csv
+	off = $9 / $5 - 1
+	worst = off < 0 && -off > worst ? -off : off > worst ? off : worst
+	within += off <= limit / 100 && off >= -limit / 100
+	if ($9 < $6 * (1 - limit / 100) || $9 > $7 * (1 + limit / 100)) failed = failed "\n  beyond the limit: " name[NR]
+	if ($3 == "fetch" && $4 != $8) failed = failed "\n  other work than predicted: " name[NR]
+}
+END {
+	for (i = 1; i <= NR; i++)
+		for (j = 1; j <= NR; j++)
+			if (m[i] > 1.1 * m[j]) {
+				n_pair++
+				if (p[i] <= p[j]) failed = failed "\n  order: " name[i] " was not predicted slower than " name[j]
+			}
+	printf "%d settings, %d within %g %%, the worst %.1f %% off; order of %d pairs\n", NR, within, limit, 100 * worst, n_pair
+	print NR && !failed ? "holds" : "does not hold:" failed
+	exit !NR || failed != ""
+}' "$work/both"
