@@ -15,6 +15,8 @@ struct work {
 	struct gm_preloads *preloads;
 	struct gm_plugin *plugin;
 	struct gm_hook *hook, *stock; /* with experts in the plugin, and as llama.cpp has it */
+	uint64_t stock_bytes;         /* GPU memory that it takes */
+	uint64_t free_before;         /* what was free there before the engine was opened */
 	int32_t *token;
 	uint32_t n_token;
 	struct gm_progress progress;
@@ -31,12 +33,22 @@ static struct gm_hook_options hook_options(const struct work *w)
 	return hook;
 }
 
+/* How much less is free than was before. */
+static uint64_t gpu_bytes_since(uint64_t free_before)
+{
+	uint64_t left = gm_hook_gpu_free_bytes();
+
+	return left < free_before ? free_before - left : 0;
+}
+
 static int open_stock(struct work *w, struct gm_error *err)
 {
 	struct gm_hook_options hook = hook_options(w);
+	uint64_t free_before = gm_hook_gpu_free_bytes();
 
 	hook.bare = true;
 	w->stock = gm_hook_open(w->options->run.model, &hook, err);
+	w->stock_bytes = gpu_bytes_since(free_before);
 	return w->stock ? GM_OK : err->code;
 }
 
@@ -45,6 +57,7 @@ static int open_engine(struct work *w, struct gm_error *err)
 	struct gm_hook_options hook = hook_options(w);
 	struct gm_plugin_options plugin = w->options->run.plugin;
 
+	w->free_before = gm_hook_gpu_free_bytes();
 	plugin.model = w->options->run.model;
 	plugin.gpu = hook.n_gpu_layers != 0;
 	w->plugin = gm_plugin_new(&plugin, err);
@@ -144,6 +157,7 @@ static int run_stock(struct work *w, struct gm_bench_point *point, double *us, s
 		tell(w);
 	}
 	*us = (gm_clock_s() - start) * 1e6 / (double)(w->n_token - warmup);
+	point->gpu_bytes = w->stock_bytes;
 	return GM_OK;
 }
 
@@ -203,6 +217,7 @@ static int run_policy(struct work *w, struct gm_bench_point *point, double *us, 
 			       : gm_fail(err, point->error.code, "%s", point->error.text);
 	}
 	status = decode(w, cache, point, us, err);
+	point->gpu_bytes = gpu_bytes_since(w->free_before);
 	if (status == GM_OK)
 		take_counters(cache, point);
 	gm_cache_free(cache);
@@ -334,6 +349,7 @@ static void print_point(FILE *out, const struct gm_bench_point *point)
 		fprintf(out, " %6s", "-");
 	else
 		fprintf(out, " %6.2f", point->ratio);
+	fprintf(out, " %7.0f", (double)point->gpu_bytes / 1e6);
 	if (point->settings)
 		fprintf(out, " %8.0f %8.0f %6.2f %6.2f %9.2f", point->stats.compute_us / n, point->stats.copy_us / n,
 			100 * r->hit_rate, 100 * (r->substituted_mass + r->dropped_mass),
@@ -344,7 +360,8 @@ static void print_point(FILE *out, const struct gm_bench_point *point)
 void gm_bench_print(FILE *out, const struct gm_bench *bench)
 {
 	fprintf(out, "%s, experts on %s, %u rounds\n", bench->model, bench->device, bench->n_round);
-	fprintf(out, "%-72s  us/token      min      max   rel.  experts     wait hits %% mass %% fetch/tok\n", "policy");
+	fprintf(out, "%-72s  us/token      min      max   rel.  GPU MB  experts     wait hits %% mass %% fetch/tok\n",
+		"policy");
 	for (size_t i = 0; i < bench->n_point; i++)
 		if (has_turn(bench, i) && !bench->point[i].error.code)
 			print_point(out, &bench->point[i]);
@@ -363,13 +380,15 @@ static void write_point(struct gm_csv_writer *csv, const struct gm_bench *bench,
 	gm_csv_double(csv, point->stats.compute_us / n);
 	gm_csv_double(csv, point->stats.copy_us / n);
 	gm_csv_uint(csv, point->stats.device_bytes);
+	gm_csv_uint(csv, point->gpu_bytes);
 	gm_csv_end_row(csv);
 }
 
 int gm_bench_write(const char *path, const struct gm_bench *bench, struct gm_error *err)
 {
-	static const char *const names[] = {"rounds",         "measured_us", "measured_us_min", "measured_us_max",
-					    "ratio_to_stock", "experts_us",  "wait_us",         "device_bytes"};
+	static const char *const names[] = {"rounds",          "measured_us",    "measured_us_min",
+					    "measured_us_max", "ratio_to_stock", "experts_us",
+					    "wait_us",         "device_bytes",   "gpu_bytes"};
 	struct gm_output output;
 	struct gm_csv_writer csv = {0};
 

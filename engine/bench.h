@@ -27,6 +27,7 @@ struct gm_bench_point {
 	double ratio;                       /* to no cache: the median of the rounds' ratios */
 	struct gm_engine_stats stats;       /* of all rounds' counted tokens together */
 	uint64_t n_timed;                   /* those tokens */
+	uint64_t gpu_bytes;                 /* GPU memory of model, context and slots, as its driver says; 0 without one */
 	double *us;                         /* private: [n_round] */
 };
 

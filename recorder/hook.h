@@ -110,6 +110,10 @@ const char *gm_hook_library_version(void); /* "llama.cpp 0.4.0"; touches no devi
  * memory, which change from run to run. Text is cut off at size. Needs no model. Returns text. */
 char *gm_hook_describe_library(char *text, size_t size, bool brief);
 
+/* Memory that is free on all GPUs together, as their drivers say; 0 without one. What a model and its context take there is a difference of two
+ * such numbers. */
+uint64_t gm_hook_gpu_free_bytes(void);
+
 /* --- text --- */
 
 /* UTF-8 text (may hold NUL bytes) as token ids, with the model's own begin-of-text token where it wants one. With special, the

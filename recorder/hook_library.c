@@ -114,6 +114,21 @@ bool hook_has_gpu(void)
 	return false;
 }
 
+uint64_t gm_hook_gpu_free_bytes(void)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+		size_t free_bytes = 0, total_bytes = 0;
+
+		if (!is_gpu(ggml_backend_dev_get(i)))
+			continue;
+		ggml_backend_dev_memory(ggml_backend_dev_get(i), &free_bytes, &total_bytes);
+		sum += free_bytes;
+	}
+	return sum;
+}
+
 const char *gm_hook_library_version(void)
 {
 	static char text[64];
