@@ -33,8 +33,7 @@ static const struct gm_bench_point *find_fetching(const struct gm_bench *bench)
 	return most;
 }
 
-/* Waiting is less than the copies take where computing goes on beside them, so the link's and the disk's own times count; without a thread
- * for copies, all is waiting. */
+/* The link's and the disk's own times, since computing goes on beside them; copies at once are all waited for. */
 static void add_copies(struct gm_json *json, struct gm_json *source, const struct gm_bench_point *fetching,
 		       uint64_t host_bytes)
 {
