@@ -30,14 +30,15 @@ $(BUILD)/bin/engine: $(BUILD)/obj/engine/main.o $(call object,$(ENGINE_PLUGIN) $
 # Linked by recorder/part.mk as all tests in tests/llama are; this is what they need besides.
 $(ENGINE_TESTS): $(call object,$(ENGINE_PLUGIN) $(EMULATE_PARTS) tests/llama/emulate_support.c tests/llama/engine_support.c)
 
-$(BUILD)/tests/llama/test_engine_device: $(call object,tests/llama/fake_gpu.c) $(BUILD)/tests/libfakecudart.so
+$(BUILD)/tests/llama/test_engine_device $(BUILD)/tests/llama/test_engine_bench: $(call object,tests/llama/fake_gpu.c) $(BUILD)/tests/libfakecudart.so
 $(call object,tests/llama/test_engine_host.c): CPPFLAGS += $(LLAMA_CPPFLAGS)
 
 soak: soak-engine
-soak-engine: $(BUILD)/tests/llama/test_engine_memory $(addprefix $(BUILD)/bin/,engine emulate sim)
+soak-engine: $(BUILD)/tests/llama/test_engine_memory $(addprefix $(BUILD)/bin/,engine emulate sim) $(BUILD)/tinymoe-4096.gguf
 	GM_SOAK=1 $<
-	BUILD=$(BUILD) sh scripts/engine-predict.sh
-	BUILD=$(BUILD) sh scripts/engine-predict.sh tests/tinymoe/tinymoe-F16.gguf 500 --experts read --host-experts 8MB --disk-latency-us 3000
+	BUILD=$(BUILD) MODEL=$(PADDED) sh scripts/engine-predict.sh --link-gb-s 3
+	BUILD=$(BUILD) MODEL=$(PADDED) LIMIT=20 sh scripts/engine-predict.sh --link-gb-s 3 --experts read --host-experts 1200MB --disk-latency-us 8000
+	BUILD=$(BUILD) MODEL=$(PADDED) sh scripts/host-limit.sh
 .PHONY: soak-engine
 
 # --- the engine for other programs: all of it in a library that shows engine/engine.h alone ---

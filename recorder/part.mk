@@ -56,12 +56,16 @@ $(FIXTURE_PROGRAMS): $(BUILD)/tests/%: $(BUILD)/obj/tests/fixtures/%.o $(FIXTURE
 $(BUILD)/tests/llama/bench_record: $(BUILD)/obj/tests/llama/bench_record.o $(RECORDER_OBJECTS) $(LIBRARY)
 	$(link) $(LLAMA_LIBS) -lpthread $(LDLIBS)
 
-# Overhead of recording on tinymoe, and with experts of a real model's size (2.4 GB, made in the build folder).
-bench-llama: $(BUILD)/tests/llama/bench_record $(BUILD)/tests/padmodel
+# tinymoe with experts of a real model's size (2.4 GB); a make that needed it removes it at its end.
+PADDED := $(BUILD)/tinymoe-4096.gguf
+.INTERMEDIATE: $(PADDED)
+$(PADDED): $(BUILD)/tests/padmodel
+	$< tests/tinymoe/tinymoe-F16.gguf $@ 4096
+
+# Overhead of recording on tinymoe, and with experts of a real model's size.
+bench-llama: $(BUILD)/tests/llama/bench_record $(PADDED)
 	$< tests/tinymoe/tinymoe-F16.gguf
-	$(BUILD)/tests/padmodel tests/tinymoe/tinymoe-F16.gguf $(BUILD)/tinymoe-4096.gguf 4096
-	$< $(BUILD)/tinymoe-4096.gguf 512 7
-	@rm -f $(BUILD)/tinymoe-4096.gguf
+	$< $(PADDED) 512 7
 
 # All programs that need llama.cpp: the main Makefile knew only its own when it wrote these rules.
 test-programs: $(LLAMA_TESTS) $(FIXTURE_PROGRAMS) $(BINARIES)

@@ -45,8 +45,11 @@ static bool is_host(ggml_backend_buffer_type_t type)
 	return false;
 }
 
+static size_t used_bytes; /* of all buffers */
+
 static void free_buffer(ggml_backend_buffer_t buffer)
 {
+	used_bytes -= buffer->size;
 	runtime->cudaFree(buffer->context);
 }
 
@@ -93,6 +96,7 @@ static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_
 
 	if (runtime->cudaMalloc(&memory, size + ALIGNMENT) != cudaSuccess)
 		return NULL;
+	used_bytes += size;
 	return ggml_backend_buffer_init(type, iface, memory, size);
 }
 
@@ -172,7 +176,8 @@ static ggml_backend_t init_backend(ggml_backend_dev_t dev, const char *params)
 static void get_memory(ggml_backend_dev_t dev, size_t *free_bytes, size_t *total_bytes)
 {
 	(void)dev;
-	*free_bytes = *total_bytes = (size_t)8 << 30;
+	*total_bytes = (size_t)8 << 30;
+	*free_bytes = *total_bytes - used_bytes;
 }
 
 static enum ggml_backend_dev_type get_type(ggml_backend_dev_t dev)
