@@ -1,24 +1,27 @@
 #!/bin/sh
 # A model that does not fit into host memory: `engine` against llama.cpp without a cache, which maps the file and leaves it to the system which
-# pages stay. Each runs alone in a control group with the same memory limit, the page cache it fills counted in it; in turns, the file's pages dropped
-# before each. Decoding only, a warm-up left out. Prints times and their ratios as they are.
+# pages stay. Each runs alone in a control group with the same memory limit, in which the page cache it fills counts; in turns, the file's
+# pages dropped before each. Decoding only, a warm-up left out. Prints times and their ratios as they are.
 #
 #   BUILD=build MODEL=big.gguf sh scripts/host-limit.sh
 #
-# Needs root, since it makes a control group (memory, version 1 or 2); without, it says "skipped". The CPU computes, so slots and host cache
-# lie in the same memory: they share what the limit leaves, half each, or all of it slots. From the environment:
+# Needs root, since it makes a control group (of memory, version 1 or 2); without, it says "skipped". The CPU computes, so slots and host cache
+# lie in the same memory: they share what the limit leaves, half each ("half"), or nearly all of it is slots ("slots"). llama.cpp also runs
+# with room for all ("roomy"). From the environment:
 #
 #   MODEL     a GGUF of a Mixture-of-Experts model, on a real disk
 #   PERCENT   the limit, of the file's size [60]
 #   BESIDE    MB of it that are not for experts [128]
-#   TOKENS, WARMUP   tokens that are decoded, and how many of them are not counted [256, 128]
-#   ROUNDS    [5]
+#   TOKENS, WARMUP   tokens that are decoded, and how many of them are not counted [128, 64]
+#   ROUNDS    [3]
+#
+# What a mapped file costs depends on how far the system reads ahead (read_ahead_kb of the disk's queue in /sys/block).
 set -eu
 
 bin=$(cd "${BUILD:-build}/bin" && pwd)
 model=${MODEL:?a GGUF file}
-tokens=${TOKENS:-256}
-rounds=${ROUNDS:-5}
+tokens=${TOKENS:-128}
+rounds=${ROUNDS:-3}
 limit=$(($(wc -c <"$model") * ${PERCENT:-60} / 100))
 experts=$((limit - ${BESIDE:-128} * 1000000))
 work=$(mktemp -d)
@@ -37,30 +40,30 @@ else
 	skip "no control group of memory: /sys/fs/cgroup"
 fi
 
-# A group for one run: what an earlier one left in memory does not count in it.
+# open_group BYTES: for one run; what an earlier one left in memory does not count in it
 open_group() {
-	mkdir "$group" 2>/dev/null && echo "$limit" >"$group/$limit_file" 2>/dev/null || return 1
+	mkdir "$group" 2>/dev/null && echo "$1" >"$group/$limit_file" 2>/dev/null || return 1
 	[ ! -f "$group/memory.swap.max" ] || echo 0 >"$group/memory.swap.max"
 }
 close_group() {
 	[ ! -f "$group/memory.force_empty" ] || echo 0 >"$group/memory.force_empty"
 	rmdir "$group"
 }
-open_group || skip "a control group cannot be made: $group: root can"
+open_group "$limit" || skip "a control group cannot be made: $group: root can"
 close_group
 
 sed -n 's/.*"text": "\([^"]*\)".*/\1/p' tests/tinymoe/prompts.jsonl | head -n 3 >"$work/text"
 
-# run NAME BENCH_OPTION...: one turn in the group; a line "NAME µs peak slots fetches-a-token mass" in rounds
+# run NAME BYTES BENCH_OPTION...: one turn under this limit; a line "NAME µs peak slots fetches-a-token mass" in rounds
 run() {
-	name=$1
-	shift
+	name=$1 bytes=$2
+	shift 2
 	dd if="$model" iflag=nocache count=0 status=none
-	open_group
+	open_group "$bytes"
 	# shellcheck disable=SC2016
 	status=0
 	sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$bin/engine" bench -m "$model" -f "$work/text" -t 1 --no-repack --quiet \
-		--tokens "$tokens" --warmup "${WARMUP:-128}" --rounds 1 --csv "$work/csv" "$@" >"$work/log" 2>&1 || status=$?
+		--tokens "$tokens" --warmup "${WARMUP:-64}" --rounds 1 --csv "$work/csv" "$@" >"$work/log" 2>&1 || status=$?
 	peak=$(cat "$group/$peak_file" 2>/dev/null || echo 0)
 	close_group
 	[ "$status" -eq 0 ] || {
@@ -74,13 +77,14 @@ run() {
 
 half="--vram-experts $((experts / 2)) --host-experts $((experts / 2))"
 most="--vram-experts $((experts - experts / 20)) --host-experts $((experts / 20))"
-for round in $(seq "$rounds"); do
-	run "llama.cpp" --only stock
+for _ in $(seq "$rounds"); do
+	run llama.cpp "$limit" --only stock
+	run llama.cpp,roomy "$((4 * limit))" --only stock
 	for policy in fetch-all rule-0.15; do
 		# shellcheck disable=SC2086
-		run "$policy,half" --only policies --experts read $half --policy "$policy"
+		run "$policy,half" "$limit" --only policies --experts read $half --policy "$policy"
 		# shellcheck disable=SC2086
-		run "$policy,slots" --only policies --experts read $most --policy "$policy"
+		run "$policy,slots" "$limit" --only policies --experts read $most --policy "$policy"
 	done
 done
 
