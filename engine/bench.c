@@ -106,8 +106,8 @@ static int make_points(struct work *w, struct gm_error *err)
 	for (bench->n_point = 0; bench->n_point <= w->options->n_settings; bench->n_point++) {
 		struct gm_bench_point *point = &bench->point[bench->n_point];
 
-		point->us = gm_alloc(bench->n_round, sizeof(*point->us), err);
-		if (!point->us)
+		point->turn = gm_alloc(bench->n_round, sizeof(*point->turn), err);
+		if (!point->turn)
 			return GM_ERR_MEMORY; /* n_point counts those before */
 		if (bench->n_point == 0) {
 			point->result = (struct gm_result){.trace = "bench",
@@ -144,7 +144,7 @@ static uint32_t warmup_of(const struct work *w, const struct gm_bench_point *poi
 	return (uint32_t)settings->warmup;
 }
 
-static int run_stock(struct work *w, struct gm_bench_point *point, double *us, struct gm_error *err)
+static int run_stock(struct work *w, struct gm_bench_point *point, struct gm_bench_turn *turn, struct gm_error *err)
 {
 	uint32_t warmup = warmup_of(w, point);
 	double start = 0;
@@ -156,15 +156,16 @@ static int run_stock(struct work *w, struct gm_bench_point *point, double *us, s
 		GM_TRY(gm_hook_pass(w->stock, w->token + i, 1, err));
 		tell(w);
 	}
-	*us = (gm_clock_s() - start) * 1e6 / (double)(w->n_token - warmup);
+	turn->us = (gm_clock_s() - start) * 1e6 / (double)(w->n_token - warmup);
 	point->gpu_bytes = w->stock_bytes;
 	return GM_OK;
 }
 
-static int decode(struct work *w, struct gm_cache *cache, struct gm_bench_point *point, double *us, struct gm_error *err)
+static int decode(struct work *w, struct gm_cache *cache, struct gm_bench_point *point, struct gm_bench_turn *turn,
+		  struct gm_error *err)
 {
 	uint32_t warmup = warmup_of(w, point);
-	struct gm_engine_stats before = {0}, after;
+	struct gm_engine_stats before = {0};
 	double start = 0;
 
 	GM_TRY(gm_cache_begin_sequence(cache, NULL, NULL, err));
@@ -178,17 +179,10 @@ static int decode(struct work *w, struct gm_cache *cache, struct gm_bench_point 
 		GM_TRY(gm_cache_pass(cache, w->token + i, 1, &logprob, err));
 		tell(w);
 	}
-	*us = (gm_clock_s() - start) * 1e6 / (double)(w->n_token - warmup);
-	gm_cache_stats(cache, &after);
-	gm_engine_stats_since(&after, &before);
-	point->n_timed += w->n_token - warmup;
-	point->stats.compute_us += after.compute_us;
-	point->stats.copy_us += after.copy_us;
-	point->stats.link_copies += after.link_copies;
-	point->stats.link_busy_us += after.link_busy_us;
-	point->stats.n_read += after.n_read;
-	point->stats.read_us += after.read_us;
-	point->stats.device_bytes = after.device_bytes;
+	turn->us = (gm_clock_s() - start) * 1e6 / (double)(w->n_token - warmup);
+	gm_cache_stats(cache, &turn->stats);
+	gm_engine_stats_since(&turn->stats, &before);
+	point->n_timed = w->n_token - warmup;
 	return GM_OK;
 }
 
@@ -203,7 +197,7 @@ static void take_counters(const struct gm_cache *cache, struct gm_bench_point *p
 	point->result.has_times = false; /* nothing is simulated */
 }
 
-static int run_policy(struct work *w, struct gm_bench_point *point, double *us, struct gm_error *err)
+static int run_policy(struct work *w, struct gm_bench_point *point, struct gm_bench_turn *turn, struct gm_error *err)
 {
 	struct gm_cache *cache =
 		gm_cache_new(w->hook, w->plugin, point->settings, w->preloads, &w->options->run.cache, &point->error);
@@ -216,7 +210,7 @@ static int run_policy(struct work *w, struct gm_bench_point *point, double *us, 
 			       ? GM_OK
 			       : gm_fail(err, point->error.code, "%s", point->error.text);
 	}
-	status = decode(w, cache, point, us, err);
+	status = decode(w, cache, point, turn, err);
 	point->gpu_bytes = gpu_bytes_since(w->free_before);
 	if (status == GM_OK)
 		take_counters(cache, point);
@@ -249,9 +243,9 @@ static int run_rounds(struct work *w, struct gm_error *err)
 			if (!has_turn(bench, i))
 				continue;
 			if (i == 0)
-				GM_TRY(run_stock(w, point, &point->us[r], err));
+				GM_TRY(run_stock(w, point, &point->turn[r], err));
 			else if (!point->error.code)
-				GM_TRY(run_policy(w, point, &point->us[r], err));
+				GM_TRY(run_policy(w, point, &point->turn[r], err));
 		}
 	return GM_OK;
 }
@@ -263,10 +257,11 @@ static int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double median(double *value, uint32_t n)
+static int compare_turns(const void *a, const void *b)
 {
-	qsort(value, n, sizeof(*value), compare_doubles);
-	return (value[(n - 1) / 2] + value[n / 2]) / 2;
+	const struct gm_bench_turn *x = a, *y = b;
+
+	return compare_doubles(&x->us, &y->us);
 }
 
 /* Ratios first, round by round: what disturbed the machine disturbed both. */
@@ -279,16 +274,20 @@ static int sum_up(struct gm_bench *bench, struct gm_error *err)
 		return GM_ERR_MEMORY;
 	for (size_t i = 0; i < bench->n_point; i++) {
 		for (uint32_t r = 0; r < n; r++)
-			ratio[r] = bench->point[i].us[r] / bench->point[0].us[r];
-		bench->point[i].ratio = bench->only == GM_BENCH_BOTH ? median(ratio, n) : (double)NAN;
+			ratio[r] = bench->point[i].turn[r].us / bench->point[0].turn[r].us;
+		qsort(ratio, n, sizeof(*ratio), compare_doubles);
+		bench->point[i].ratio =
+			bench->only == GM_BENCH_BOTH ? (ratio[(n - 1) / 2] + ratio[n / 2]) / 2 : (double)NAN;
 	}
 	free(ratio);
 	for (size_t i = 0; i < bench->n_point; i++) {
 		struct gm_bench_point *point = &bench->point[i];
 
-		point->median_us = median(point->us, n);
-		point->min_us = point->us[0];
-		point->max_us = point->us[n - 1];
+		qsort(point->turn, n, sizeof(*point->turn), compare_turns);
+		point->median_us = (point->turn[(n - 1) / 2].us + point->turn[n / 2].us) / 2;
+		point->min_us = point->turn[0].us;
+		point->max_us = point->turn[n - 1].us;
+		point->stats = point->turn[(n - 1) / 2].stats;
 		if (point->error.code || !has_turn(bench, i))
 			point->ratio = point->median_us = point->min_us = point->max_us = (double)NAN;
 	}
@@ -329,7 +328,7 @@ out:
 void gm_bench_free(struct gm_bench *bench)
 {
 	for (size_t i = 0; i < bench->n_point; i++)
-		free(bench->point[i].us);
+		free(bench->point[i].turn);
 	free(bench->point);
 	memset(bench, 0, sizeof(*bench));
 }

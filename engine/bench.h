@@ -18,6 +18,11 @@ struct gm_bench_options {
 	bool quiet;
 };
 
+struct gm_bench_turn {
+	double us; /* a counted token's */
+	struct gm_engine_stats stats;
+};
+
 /* A policy, or the first: llama.cpp without a cache (no times if it had no turn). */
 struct gm_bench_point {
 	const struct gm_settings *settings; /* NULL: no cache */
@@ -25,10 +30,10 @@ struct gm_bench_point {
 	struct gm_result result;            /* settings and counters of the last round */
 	double median_us, min_us, max_us;   /* a token's, of all rounds; those of the warm-up are left out */
 	double ratio;                       /* to no cache: the median of the rounds' ratios */
-	struct gm_engine_stats stats;       /* of all rounds' counted tokens together */
+	struct gm_engine_stats stats;       /* of the median round's counted tokens */
 	uint64_t n_timed;                   /* those tokens */
 	uint64_t gpu_bytes;                 /* GPU memory of model, context and slots, as its driver says; 0 without one */
-	double *us;                         /* private: [n_round] */
+	struct gm_bench_turn *turn;         /* private: [n_round] */
 };
 
 struct gm_bench {

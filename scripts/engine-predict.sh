@@ -38,9 +38,24 @@ measure() {
 	"$bin/engine" bench $hook --only policies --tokens "$tokens" --warmup "$warmup" "$@"
 }
 
-measure "$@" --rounds "$((rounds + 2))" --evict nop,lru --cache 40 --profile "$work/profile.json" >"$work/log"
-sed -n 's/.*"\(.*_us\)":[[:space:]]*\([0-9][0-9.]*\).*/\1 \2/p' "$work/profile.json"
+# profile FILE ENGINE_OPTION...: everything resident, and waiting for copies
+profile() {
+	file=$1
+	shift
+	measure "$@" --rounds "$((rounds + 4))" --evict nop,lru --cache 40 --profile "$file" >"$work/log"
+}
+
+profile "$work/profile.json" "$@"
 measure "$@" --rounds "$rounds" --policy "$policies" --cache "$slots" --csv "$work/measured.csv" >"$work/log"
+
+profile "$work/afterwards.json" "$@"
+
+# A machine that is faster or slower by now is why predictions are off.
+awk '/"[a-z_]*_us":[ \t]*[0-9]/ {
+	gsub(/[",:]/, "")
+	if (NR == FNR) before[$1] = $2
+	else if ($1 in before && before[$1] > 0) printf "%-16s %8.1f, measured again afterwards %8.1f\n", $1, before[$1], $2
+}' "$work/profile.json" "$work/afterwards.json"
 
 # In the order of the settings: slots, miss rule, admission, fetches, µs (median, least, most).
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
