@@ -131,10 +131,13 @@ static bool is_ours(ggml_backend_dev_t dev, const struct ggml_tensor *tensor)
 	return weight && weight->plugin->device == dev;
 }
 
+/* A multiplication with our tensors, or one with a bias of each expert added. */
 static bool multiplies(ggml_backend_dev_t dev, const struct ggml_tensor *op)
 {
 	if (op && op->view_src)
 		op = op->view_src;
+	if (op && op->op == GGML_OP_ADD_ID)
+		op = op->src[0];
 	return op && op->op == GGML_OP_MUL_MAT_ID && is_ours(dev, op->src[0]);
 }
 
