@@ -24,8 +24,9 @@ struct chain {
 	struct plugin_backend *backend;
 	struct gm_plugin *plugin;
 	const struct gm_schedule *schedule;
+	const struct ggml_tensor *ids; /* of experts */
 	struct step step[MAX_STEP];
-	uint32_t n_step, top_k, n_row;
+	uint32_t n_step, model_layer, top_k, n_row;
 };
 
 struct block {
@@ -71,15 +72,16 @@ static bool has_rows(const struct chain *chain, const struct ggml_tensor *tensor
 
 static bool continues(const struct chain *chain, const struct ggml_tensor *node)
 {
-	const struct step *first = &chain->step[0];
 	const struct plugin_weight *weight = plugin_weight_of(node->src[0]);
 
 	if (chain->n_step == MAX_STEP || node->view_src || !has_picks(chain, node))
 		return false;
 	if (node->op == GGML_OP_GLU)
 		return has_picks(chain, node->src[0]) && (!node->src[1] || has_picks(chain, node->src[1]));
+	if (node->op == GGML_OP_ADD_ID)
+		return has_picks(chain, node->src[0]) && node->src[2]->data == chain->ids->data;
 	return node->op == GGML_OP_MUL_MAT_ID && weight && weight->plugin == chain->plugin &&
-	       weight->model_layer == first->weight->model_layer && node->src[2]->data == first->node->src[2]->data &&
+	       weight->model_layer == chain->model_layer && node->src[2]->data == chain->ids->data &&
 	       (has_picks(chain, node->src[1]) || has_rows(chain, node->src[1]));
 }
 
@@ -114,7 +116,7 @@ static int find_chain(struct chain *chain, struct ggml_cgraph *graph, int first)
 /* It has all that an expert consists of. */
 static bool is_whole(const struct chain *chain)
 {
-	const struct plugin_weight *weight = chain->plugin->weight[chain->step[0].weight->model_layer];
+	const struct plugin_weight *weight = chain->plugin->weight[chain->model_layer];
 	uint32_t n_multiplied = 0, n_part = 0;
 
 	for (uint32_t s = 0; s < chain->n_step; s++)
@@ -190,6 +192,11 @@ static void bring_back(const struct chain *chain)
 
 /* --- blocks --- */
 
+static ggml_backend_buffer_t buffer_of(const struct ggml_tensor *tensor)
+{
+	return tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
+}
+
 /* A block's share of a tensor. */
 static struct ggml_tensor *share(const struct chain *chain, const struct ggml_tensor *of, const struct block *block)
 {
@@ -200,7 +207,7 @@ static struct ggml_tensor *share(const struct chain *chain, const struct ggml_te
 
 	memcpy(its->nb, of->nb, sizeof(its->nb));
 	its->data = of->data;
-	its->buffer = of->view_src ? of->view_src->buffer : of->buffer;
+	its->buffer = buffer_of(of);
 	if (maker && maker->away != IN_PLACE) {
 		its->data = results_at(chain, maker->away) + ((char *)of->data - (char *)maker->node->data);
 		its->buffer = chain->backend->results;
@@ -218,6 +225,16 @@ static struct ggml_tensor *share_ids(const struct chain *chain, const struct blo
 	return ids;
 }
 
+/* A node's own ids: experts, not slots. */
+static struct ggml_tensor *share_experts(const struct chain *chain, struct ggml_tensor *of, const struct block *block)
+{
+	struct ggml_tensor *ids = ggml_view_2d(chain->backend->context, of, block->n_pick, block->n_row, of->nb[1],
+					       block->row * of->nb[1] + block->pick * of->nb[0]);
+
+	ids->buffer = buffer_of(of);
+	return ids;
+}
+
 static struct ggml_tensor *share_step(const struct chain *chain, const struct step *step, const struct block *block)
 {
 	struct ggml_tensor *its = share(chain, step->node, block);
@@ -231,8 +248,13 @@ static struct ggml_tensor *share_step(const struct chain *chain, const struct st
 		its->src[2] = share_ids(chain, block);
 		return its;
 	}
-	for (int i = 0; i < GGML_MAX_SRC && step->node->src[i]; i++)
-		its->src[i] = share(chain, step->node->src[i], block);
+	its->src[0] = share(chain, step->node->src[0], block);
+	if (step->node->op == GGML_OP_ADD_ID) {
+		its->src[1] = step->node->src[1];
+		its->src[2] = share_experts(chain, step->node->src[2], block);
+	} else if (step->node->src[1]) {
+		its->src[1] = share(chain, step->node->src[1], block);
+	}
 	return its;
 }
 
@@ -259,17 +281,16 @@ static int check_schedule(const struct chain *chain)
 {
 	struct gm_plugin *plugin = chain->plugin;
 	const struct gm_schedule *schedule = chain->schedule;
-	uint32_t model_layer = chain->step[0].weight->model_layer;
 
 	if (plugin->err.code)
 		return plugin->err.code;
-	if (schedule && plugin->moe_layer[model_layer] == schedule->layer && schedule->n_row == chain->n_row &&
+	if (schedule && plugin->moe_layer[chain->model_layer] == schedule->layer && schedule->n_row == chain->n_row &&
 	    schedule->top_k == chain->top_k)
 		return GM_OK;
 	return gm_fail(&plugin->err, GM_ERR_UNSUPPORTED,
 		       "experts of %u rows without a decision: layer %u: the router must be "
 		       "observed",
-		       chain->n_row, model_layer);
+		       chain->n_row, chain->model_layer);
 }
 
 /* The slot numbers of a whole schedule, sent once for all of its layer's chains. */
@@ -289,20 +310,19 @@ static enum ggml_status send_slots(const struct chain *chain)
 	return GGML_STATUS_SUCCESS;
 }
 
-/* Of one tensor; GM_PLUGIN_MAX_PART: of all that an expert consists of. */
-static int get_part(const struct chain *chain, const struct plugin_weight *weight, uint32_t part, uint32_t first,
-		    uint32_t n)
+/* Of one tensor, or of all that an expert consists of. */
+static int get_part(const struct chain *chain, const struct plugin_weight *weight, bool whole, uint32_t first, uint32_t n)
 {
 	struct gm_plugin *plugin = chain->plugin;
 	const struct gm_slot_copy *copy = chain->schedule->copy;
 	int status = GM_OK;
 
 	if (plugin->copier.copy)
-		return plugin->copier.copy(plugin->copier.user, chain->schedule, first, n, part, &plugin->err);
+		return plugin->copier.copy(plugin->copier.user, chain->schedule, first, n,
+					   whole ? GM_PLUGIN_MAX_PART : weight->part, &plugin->err);
 	for (uint32_t c = first; c < first + n && status == GM_OK; c++)
-		status = part == GM_PLUGIN_MAX_PART
-				 ? gm_plugin_put(plugin, chain->schedule->layer, copy[c].expert, copy[c].slot, &plugin->err)
-				 : plugin_copy(weight, copy[c].expert, weight->slots, copy[c].slot);
+		status = whole ? gm_plugin_put(plugin, chain->schedule->layer, copy[c].expert, copy[c].slot, &plugin->err)
+			       : plugin_copy(weight, copy[c].expert, weight->slots, copy[c].slot);
 	return status;
 }
 
@@ -310,17 +330,18 @@ static int get_part(const struct chain *chain, const struct plugin_weight *weigh
 static int get_copies(const struct chain *chain, uint32_t first, uint32_t n)
 {
 	struct gm_plugin_stats *stats = &chain->plugin->stats;
-	bool whole = is_whole(chain);
+	bool whole = is_whole(chain), has_all = false;
 	double start = now_us();
-	int status = whole ? get_part(chain, NULL, GM_PLUGIN_MAX_PART, first, n) : GM_OK;
+	int status = GM_OK;
 
 	for (uint32_t s = 0; s < chain->n_step && status == GM_OK; s++) {
 		const struct plugin_weight *weight = chain->step[s].weight;
 
 		if (!weight)
 			continue;
-		if (!whole)
-			status = get_part(chain, weight, weight->part, first, n);
+		if (!has_all)
+			status = get_part(chain, weight, whole, first, n);
+		has_all = whole;
 		stats->n_copy += n;
 		stats->bytes += n * weight->tensor->nb[2];
 	}
@@ -417,6 +438,8 @@ enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggm
 		.backend = backend,
 		.plugin = weight->plugin,
 		.schedule = weight->plugin->schedule,
+		.ids = first->src[2],
+		.model_layer = weight->model_layer,
 		.top_k = (uint32_t)first->src[2]->ne[0],
 		.n_row = (uint32_t)first->src[2]->ne[1],
 	};
