@@ -288,6 +288,7 @@ static int sum_up(struct gm_bench *bench, struct gm_error *err)
 		point->min_us = point->turn[0].us;
 		point->max_us = point->turn[n - 1].us;
 		point->stats = point->turn[(n - 1) / 2].stats;
+		point->stats_us = point->turn[(n - 1) / 2].us;
 		if (point->error.code || !has_turn(bench, i))
 			point->ratio = point->median_us = point->min_us = point->max_us = (double)NAN;
 	}

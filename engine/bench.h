@@ -30,7 +30,8 @@ struct gm_bench_point {
 	struct gm_result result;            /* settings and counters of the last round */
 	double median_us, min_us, max_us;   /* a token's, of all rounds; those of the warm-up are left out */
 	double ratio;                       /* to no cache: the median of the rounds' ratios */
-	struct gm_engine_stats stats;       /* of the median round's counted tokens */
+	struct gm_engine_stats stats;       /* of the median round's counted tokens, the lower one's of two */
+	double stats_us;                    /* that round's own time a token */
 	uint64_t n_timed;                   /* those tokens */
 	uint64_t gpu_bytes;                 /* GPU memory of model, context and slots, as its driver says; 0 without one */
 	struct gm_bench_turn *turn;         /* private: [n_round] */
