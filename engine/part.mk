@@ -37,7 +37,7 @@ soak: soak-engine
 soak-engine: $(BUILD)/tests/llama/test_engine_memory $(addprefix $(BUILD)/bin/,engine emulate sim) $(BUILD)/tinymoe-4096.gguf
 	GM_SOAK=1 $<
 	BUILD=$(BUILD) MODEL=$(PADDED) sh scripts/engine-predict.sh --link-gb-s 3
-	BUILD=$(BUILD) MODEL=$(PADDED) LIMIT=20 sh scripts/engine-predict.sh --link-gb-s 3 --experts read --host-experts 1200MB --disk-latency-us 8000
+	BUILD=$(BUILD) MODEL=$(PADDED) LIMIT=20 ROUNDS=3 sh scripts/engine-predict.sh --link-gb-s 3 --experts read --host-experts 1200MB --disk-latency-us 8000
 	BUILD=$(BUILD) MODEL=$(PADDED) sh scripts/host-limit.sh
 .PHONY: soak-engine
 

@@ -11,21 +11,21 @@
 # Engine options are those of the link and the disk (--link-gb-s 3). The machine should have a core to spare. From the environment:
 #
 #   MODEL     a GGUF of a Mixture-of-Experts model [tinymoe, the tests' model]
-#   SLOTS     sizes of the cache [16,32,64,96]
+#   SLOTS     sizes of the cache [16,32,48]
 #   POLICIES  presets [fetch-all,rule-0.15,first-choice,quality-first,speed-first]
-#   TOKENS, WARMUP   tokens that are decoded, and how many of them are not counted [128, 32]
-#   ROUNDS    [3]
+#   TOKENS, WARMUP   tokens that are decoded, and how many of them are not counted [96, 32]
+#   ROUNDS    [5]
 #   LIMIT     per cent [10]
 #   CSV       a file to write the table to
 set -eu
 
 bin=${BUILD:-build}/bin
 model=${MODEL:-tests/tinymoe/tinymoe-F16.gguf}
-slots=${SLOTS:-16,32,64,96}
+slots=${SLOTS:-16,32,48}
 policies=${POLICIES:-fetch-all,rule-0.15,first-choice,quality-first,speed-first}
-tokens=${TOKENS:-128}
+tokens=${TOKENS:-96}
 warmup=${WARMUP:-32}
-rounds=${ROUNDS:-3}
+rounds=${ROUNDS:-5}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
