@@ -28,6 +28,7 @@ enum {
 	SUBSTITUTE_WEIGHT,
 	DROP_WEIGHT,
 	RECORD,
+	ARRIVALS,
 	N_TOKEN,
 	N_ROUND,
 	CSV,
@@ -73,6 +74,8 @@ static const struct gm_option run_options[] = {
 	{TEMPERATURE, 0, "temperature", "T", "draw from softmax(logits / T); 0: the likeliest [0]"},
 	{SEED, 0, "seed", "N", "seed of the draws [1]"},
 	{RECORD, 0, "record", "TRACE", "record the router's logits as they were under the policy"},
+	{ARRIVALS, 0, "arrivals", "FILE",
+	 "with --record: what had landed by which event, with which sim run --arrivals\ncounts what the engine counted"},
 	{0, 0, NULL, NULL, NULL},
 };
 
@@ -226,6 +229,9 @@ static int take_run_option(int id, const char *value, void *state, struct gm_err
 	case RECORD:
 		s->run.record = value;
 		return GM_OK;
+	case ARRIVALS:
+		s->run.arrivals = value;
+		return GM_OK;
 	default:
 		return take_option(s, id, value, err);
 	}
@@ -269,6 +275,9 @@ static int check_usage(const struct state *s, struct gm_error *err)
 		return gm_fail(err, GM_ERR_USAGE, "nothing is read: --host-experts and --disk-...: with --experts read");
 	if (s->at_once && gm_throttle_is_on(throttle))
 		return gm_fail(err, GM_ERR_USAGE, "a slow link that is not used: --at-once: leave out --link-...");
+	if (s->run.arrivals && (!s->run.record || strcmp(s->run.record, "-") == 0))
+		return gm_fail(err, GM_ERR_USAGE,
+			       "arrivals without a trace that they are of: --arrivals: give --record a file");
 	return GM_OK;
 }
 
@@ -276,8 +285,8 @@ static int check_files(const struct state *s, struct gm_error *err)
 {
 	const struct gm_file_use mine[] = {
 		{s->run.model, "--model", false},  {s->texts.n ? s->texts.path[0] : NULL, "--file", false},
-		{s->run.record, "--record", true}, {s->csv, "--csv", true},
-		{s->profile, "--profile", true},
+		{s->run.record, "--record", true}, {s->run.arrivals, "--arrivals", true},
+		{s->csv, "--csv", true},           {s->profile, "--profile", true},
 	};
 	const size_t n_mine = sizeof(mine) / sizeof(*mine);
 	struct gm_file_use *use, *larger;

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "emulate/policy_recording.h"
 #include "recorder/sample.h"
+#include "traces/reader.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,6 +17,9 @@ struct run {
 	struct gm_hook *hook;
 	struct gm_cache *cache;
 	struct gm_recording *recording;
+	struct gm_landings_writer landings; /* output.stream NULL: not wanted */
+	struct gm_error landing_err;        /* of on_landed, which cannot return it */
+	uint64_t n_token;
 	struct gm_sampler sampler;
 	int32_t *prompt;
 	size_t n_prompt;
@@ -23,10 +27,19 @@ struct run {
 	uint32_t n_last; /* tokens of the last pass */
 };
 
+static void on_landed(void *user, uint64_t event, const struct gm_landing *landing)
+{
+	struct run *run = user;
+
+	(void)event;
+	gm_landings_put(&run->landings, landing, &run->landing_err);
+}
+
 static int open_model(struct run *run, struct gm_error *err)
 {
 	struct gm_hook_options hook = run->options->hook;
 	struct gm_plugin_options plugin = run->options->plugin;
+	struct gm_cache_options cache = run->options->cache;
 
 	gm_hook_load_library();
 	plugin.model = run->options->model;
@@ -39,7 +52,11 @@ static int open_model(struct run *run, struct gm_error *err)
 	run->preloads = run->hook ? gm_preloads_new(err) : NULL;
 	if (!run->preloads)
 		return err->code;
-	run->cache = gm_cache_new(run->hook, run->plugin, run->options->settings, run->preloads, &run->options->cache, err);
+	if (run->options->arrivals) {
+		cache.on_landed = on_landed;
+		cache.user = run;
+	}
+	run->cache = gm_cache_new(run->hook, run->plugin, run->options->settings, run->preloads, &cache, err);
 	run->logprob = run->cache ? gm_alloc(gm_hook_info(run->hook)->n_ubatch, sizeof(*run->logprob), err) : NULL;
 	return run->logprob ? GM_OK : err->code;
 }
@@ -80,6 +97,33 @@ static int open_recording(struct run *run, struct gm_error *err)
 	return run->recording ? GM_OK : err->code;
 }
 
+static int open_arrivals(struct run *run, struct gm_error *err)
+{
+	const struct gm_settings *settings = gm_cache_settings(run->cache);
+	char hash[GM_HASH_TEXT], policy[256];
+
+	if (!run->options->arrivals)
+		return GM_OK;
+	GM_TRY(gm_plan_policy_hash(gm_cache_plan(run->cache), settings, hash, err));
+	gm_settings_describe(settings, policy, sizeof(policy));
+	return gm_landings_open(&run->landings, run->options->arrivals, hash, policy, err);
+}
+
+/* The trace is whole: it has a name now, and a hash. */
+static int end_arrivals(struct run *run, struct gm_error *err)
+{
+	struct gm_trace *trace;
+	int status;
+
+	if (!run->options->arrivals)
+		return GM_OK;
+	if (!(trace = gm_trace_open(run->options->record, err)))
+		return err->code;
+	status = gm_landings_commit(&run->landings, gm_trace_hash(trace), err);
+	gm_trace_close(trace);
+	return status;
+}
+
 /* --- parts --- */
 
 static void begin_part(struct run *run, struct gm_run_part *part)
@@ -102,8 +146,10 @@ static int pass(struct run *run, struct gm_run_part *part, const int32_t *token,
 {
 	GM_TRY(gm_cache_pass(run->cache, token, n, run->logprob, err));
 	run->n_last = n;
+	run->n_token += n;
 	part->tokens += n;
-	return GM_OK;
+	gm_landings_pass(&run->landings, run->n_token);
+	return run->landing_err.code ? gm_fail(err, run->landing_err.code, "%s", run->landing_err.text) : GM_OK;
 }
 
 static int run_prompt(struct run *run, struct gm_run_part *part, struct gm_error *err)
@@ -152,6 +198,7 @@ static int run_all(struct run *run, struct gm_run_result *result, struct gm_erro
 	GM_TRY(open_model(run, err));
 	GM_TRY(read_prompt(run, err));
 	GM_TRY(open_recording(run, err));
+	GM_TRY(open_arrivals(run, err));
 	snprintf(result->device, sizeof(result->device), "%s", gm_plugin_device(run->plugin));
 	gm_settings_describe(gm_cache_settings(run->cache), result->policy, sizeof(result->policy));
 	GM_TRY(gm_cache_begin_sequence(run->cache, "prompt", NULL, err));
@@ -172,6 +219,9 @@ int gm_run(const struct gm_run_options *options, struct gm_run_result *result, s
 	memset(result, 0, sizeof(*result));
 	status = run_all(&run, result, err);
 	closed = gm_recording_close(run.recording, status == GM_OK, NULL, err);
+	if (status == GM_OK && closed == GM_OK)
+		status = end_arrivals(&run, err);
+	gm_landings_discard(&run.landings);
 	free(run.logprob);
 	free(run.prompt);
 	gm_cache_free(run.cache);
