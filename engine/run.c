@@ -243,11 +243,12 @@ static void print_part(FILE *out, const char *name, const struct gm_run_part *pa
 	const struct gm_engine_stats *s = &part->stats;
 	double n = part->tokens ? (double)part->tokens : 1, us = part->seconds * 1e6;
 
-	fprintf(out, "%-10s %7" PRIu64 " %9.1f %7.2f %6" PRIu64 " %9.2f %7.2f %7.2f %8.3f %9.1f %9.1f %9.1f\n", name,
+	fprintf(out, "%-10s %7" PRIu64 " %9.1f %7.2f %6" PRIu64 " %9.2f %7.2f %7.2f %8.3f %9.1f %9.1f %9.1f %9.1f\n", name,
 		part->tokens, part->seconds > 0 ? (double)part->tokens / part->seconds : 0,
 		share((double)s->hits, (double)s->accesses), s->late_hits, (double)s->fetches / n,
 		share((double)s->substitutions, (double)s->picks), 100 * (s->substituted_mass + s->dropped_mass),
-		(double)s->link_bytes / n / 1e6, s->compute_us / n, s->copy_us / n, (us - s->compute_us - s->copy_us) / n);
+		(double)s->link_bytes / n / 1e6, us / n, s->compute_us / n, s->copy_us / n,
+		(us - s->compute_us - s->copy_us) / n);
 }
 
 void gm_run_print(FILE *out, const struct gm_run_result *result)
@@ -257,11 +258,9 @@ void gm_run_print(FILE *out, const struct gm_run_result *result)
 
 	fprintf(out, "%s, on %s: %u slots%s, %s for experts\n", result->policy, result->device, s->n_slot,
 		strstr(result->policy, "global") ? " in one pool" : " a layer", gm_format_bytes(s->device_bytes, size));
-	fprintf(out,
-		"                                                                             |------ us/token -------\n"
-		"             tokens tokens/s  hits %%   late fetch/tok subst.%%  mass %%   MB/tok   experts      wait     "
-		" "
-		"rest\n");
+	fprintf(out, "%73s |------------- us/token --------------\n%10s %7s %9s %7s %6s %9s %7s %7s %8s %9s %9s %9s %9s\n",
+		"", "", "tokens", "tokens/s", "hits %", "late", "fetch/tok", "subst.%", "mass %", "MB/tok", "all",
+		"experts", "wait", "rest");
 	print_part(out, "prompt", &result->prompt);
 	print_part(out, "generated", &result->generated);
 }
