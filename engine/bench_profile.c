@@ -33,7 +33,7 @@ static const struct gm_bench_point *find_fetching(const struct gm_bench *bench)
 	return most;
 }
 
-/* Where experts are read, waiting is for either: then the link's and the disk's own times count. */
+/* The link's and the disk's own times, since computing goes on beside them; copies at once are all waited for. */
 static void add_copies(struct gm_json *json, struct gm_json *source, const struct gm_bench_point *fetching,
 		       uint64_t host_bytes)
 {
@@ -41,13 +41,15 @@ static void add_copies(struct gm_json *json, struct gm_json *source, const struc
 	double n_fetch = (double)fetching->result.fetches / (double)fetching->result.tokens * (double)fetching->n_timed;
 
 	gm_json_add_number(json, "link_gb_s", 0);
-	if (!stats->n_read || !stats->link_copies) {
+	if (!stats->link_copies) {
 		gm_json_add_string(source, "link_latency_us", "measured: waiting for a copy, its bytes included");
 		gm_json_add_number(json, "link_latency_us", stats->copy_us / n_fetch);
 		return;
 	}
 	gm_json_add_string(source, "link_latency_us", "measured: a copy, its bytes included");
 	gm_json_add_number(json, "link_latency_us", stats->link_busy_us / (double)stats->link_copies);
+	if (!stats->n_read)
+		return;
 	gm_json_add_string(source, "disk_latency_us", "measured: a read, its bytes included");
 	gm_json_add_number(json, "disk_latency_us", stats->read_us / (double)stats->n_read);
 	gm_json_add_number(json, "disk_gb_s", 0);

@@ -38,23 +38,9 @@ static void backend_free(ggml_backend_t backend)
 	free(backend);
 }
 
-static bool is_layout(enum ggml_op op)
-{
-	return op == GGML_OP_NONE || op == GGML_OP_VIEW || op == GGML_OP_RESHAPE || op == GGML_OP_PERMUTE ||
-	       op == GGML_OP_TRANSPOSE;
-}
-
 static enum ggml_status backend_compute(ggml_backend_t backend, struct ggml_cgraph *graph)
 {
-	for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
-		struct ggml_tensor *node = ggml_graph_node(graph, i);
-		enum ggml_status status =
-			is_layout(node->op) ? GGML_STATUS_SUCCESS : plugin_compute(backend->context, node);
-
-		if (status != GGML_STATUS_SUCCESS)
-			return status;
-	}
-	return GGML_STATUS_SUCCESS;
+	return plugin_compute(backend->context, graph);
 }
 
 static ggml_guid_t guid(void)

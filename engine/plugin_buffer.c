@@ -6,8 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ALIGNMENT 128u
-
 struct memory {
 	struct gm_plugin *plugin;
 	void *base;
@@ -26,7 +24,7 @@ static const char *type_name(ggml_backend_buffer_type_t type)
 static size_t type_alignment(ggml_backend_buffer_type_t type)
 {
 	(void)type;
-	return ALIGNMENT;
+	return PLUGIN_ALIGNMENT;
 }
 
 static bool type_is_host(ggml_backend_buffer_type_t type)
@@ -164,7 +162,7 @@ static bool allocate(struct memory *memory, ggml_backend_dev_t inner, size_t siz
 		memory->base = ggml_backend_buffer_get_base(memory->pinned);
 		return true;
 	}
-	return posix_memalign(&memory->base, ALIGNMENT, size ? size : ALIGNMENT) == 0;
+	return posix_memalign(&memory->base, PLUGIN_ALIGNMENT, size ? size : PLUGIN_ALIGNMENT) == 0;
 }
 
 static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t size)

@@ -78,20 +78,42 @@ void plugin_slots_free(struct plugin_slots *slots);
 
 /* --- plugin_compute.c --- */
 
+enum {
+	PLUGIN_MAX_NODE = 64, /* of a graph for the inner device */
+	PLUGIN_ALIGNMENT = 128,
+};
+
 /* A context's use of the inner device. */
 struct plugin_backend {
 	ggml_backend_t inner;
-	struct ggml_context *context; /* of one operation's tensors */
-	ggml_backend_buffer_t ids;    /* slots of the rows under way, on the device */
-	size_t ids_bytes;
-	uint64_t n_schedule; /* which schedule's slots lie in ids; 0: none */
-	char *host;          /* ids of an operation without a schedule */
+	struct ggml_context *context;  /* of one graph's tensors */
+	ggml_backend_buffer_t ids;     /* slots of the rows under way, on the device */
+	uint64_t n_schedule;           /* which schedule's slots lie in ids; 0: none */
+	ggml_backend_buffer_t results; /* of steps whose own place is still in use, on the device */
+	char *host;                    /* ids of an operation without a schedule */
 	size_t host_bytes;
 };
 
 int plugin_backend_open(struct plugin_backend *backend, ggml_backend_dev_t inner);
 void plugin_backend_close(struct plugin_backend *backend);
-/* One node of the graph. */
-enum ggml_status plugin_compute(struct plugin_backend *backend, struct ggml_tensor *node);
+
+/* A graph of the scheduler's. */
+enum ggml_status plugin_compute(struct plugin_backend *backend, struct ggml_cgraph *graph);
+
+bool plugin_is_layout(enum ggml_op op); /* computes nothing */
+
+/* A buffer of the device with so many bytes, whose contents are lost if it had fewer. */
+bool plugin_grow(const struct plugin_backend *backend, ggml_backend_buffer_t *buffer, size_t bytes);
+
+/* n rows of slot numbers from row `first` on of those in the ids buffer. */
+struct ggml_tensor *plugin_ids(const struct plugin_backend *backend, uint32_t top_k, uint32_t first, uint32_t n);
+
+/* An expert's share of one tensor into a slot of it, now. */
+int plugin_copy(const struct plugin_weight *weight, uint32_t expert, const struct plugin_slots *slots, uint32_t slot);
+
+/* --- plugin_chain.c --- */
+
+/* The multiplication that is node `node`, which has slots, and those that follow it in its layer. *next: the node behind. */
+enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggml_cgraph *graph, int node, int *next);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { N = 50 };
 
@@ -72,6 +73,60 @@ static void test_exact(void **state)
 		}
 }
 
+/* --- computing while copies are under way --- */
+
+/* A link whose first copies go on until the device has begun a multiplication with experts, or for a while. */
+struct slow {
+	struct gm_link_ops plugin;
+	int n_tried, n_seen;
+};
+
+static int slow_copy(void *user, void *to, size_t offset, const void *from, size_t bytes, struct gm_error *err)
+{
+	const struct timespec moment = {.tv_nsec = 100000};
+	struct slow *slow = user;
+	unsigned long before = fake_gpu_n_multiplied();
+
+	if (slow->n_tried++ < 40) {
+		for (int i = 0; i < 500 && fake_gpu_n_multiplied() == before; i++)
+			nanosleep(&moment, NULL);
+		slow->n_seen += fake_gpu_n_multiplied() != before;
+	}
+	return slow->plugin.copy(slow->plugin.user, to, offset, from, bytes, err);
+}
+
+static int slow_finish(void *user, struct gm_error *err)
+{
+	struct slow *slow = user;
+
+	return slow->plugin.finish(slow->plugin.user, err);
+}
+
+/* R15: what is there is computed before what is fetched has arrived. */
+static void test_beside(void **state)
+{
+	const char *const option[] = {"cache", "60%", "evict", "lfu", NULL};
+	struct gm_hook_options options = device_options(1);
+	struct slow slow = {0};
+	const struct gm_link_ops ops = {.copy = slow_copy, .finish = slow_finish, .user = &slow};
+	const struct gm_cache_options cache = {.beside = true, .link_ops = &ops};
+	const struct fake_cuda_options fake = {.seed = 1};
+	struct gm_error err = {0};
+	struct engined run;
+	int32_t token[N];
+
+	(void)state;
+	gpu.reset(&fake);
+	support_tokens(token, N, 3);
+	engined_open(&run, support_fixture("qwen3moe"), &options, option);
+	assert_ok(gm_plugin_link_ops(run.plugin, &slow.plugin, &err), &err);
+	assert_ok(engined_with(&run, option, &cache, &err), &err);
+	assert_ok(engined_run(&run, token, N, NULL, &err), &err);
+	print_message("experts were computed during %d of %d copies\n", slow.n_seen, 40);
+	assert_true(slow.n_tried > 40 && slow.n_seen > 0);
+	engined_close(&run);
+}
+
 /* Room for the model but not for the slots: an error that says so, and a smaller cache fits. */
 static void test_no_room(void **state)
 {
@@ -99,6 +154,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exact),
+		cmocka_unit_test(test_beside),
 		cmocka_unit_test(test_no_room),
 	};
 

@@ -10,6 +10,8 @@
 
 enum { N = 60 };
 
+static const struct gm_cache_options at_once,
+	beside = {.beside = true, .throttle = {.latency_us = 100}}; /* copies are under way while experts are computed */
 static const char *const evicts[] = {"lru", "fifo", "lfu", "lfu-decay:16"};
 
 /* Output logits [n][n_vocab] without a cache. */
@@ -25,8 +27,8 @@ static float *stock(const char *path, uint32_t n_ubatch, const int32_t *token, u
 	return output;
 }
 
-static void check(struct engined *run, const char *const *option, const int32_t *token, uint32_t n, const float *expected,
-		  struct gm_counters *sum)
+static void check(struct engined *run, const char *const *option, const struct gm_cache_options *options,
+		  const int32_t *token, uint32_t n, const float *expected, struct gm_counters *sum)
 {
 	size_t n_value = (size_t)n * gm_hook_info(run->hook)->n_vocab;
 	float *output = calloc(n_value, sizeof(*output));
@@ -36,7 +38,7 @@ static void check(struct engined *run, const char *const *option, const int32_t 
 	char what[256];
 
 	assert_non_null(output);
-	assert_ok(engined_again(run, option, &err), &err);
+	assert_ok(engined_with(run, option, options, &err), &err);
 	assert_ok(engined_run(run, token, n, output, &err), &err);
 	for (size_t i = 0; i < n_value; i++)
 		if (memcmp(&output[i], &expected[i], sizeof(float)) != 0)
@@ -71,7 +73,7 @@ static void check_sizes(struct engined *run, const int32_t *token, uint32_t n, c
 			const char *const option[] = {"cache", text, "evict", evicts[e], NULL};
 
 			snprintf(text, sizeof(text), "%u", sizes[c]);
-			check(run, option, token, n, expected, sum);
+			check(run, option, &at_once, token, n, expected, sum);
 		}
 }
 
@@ -84,21 +86,23 @@ static void check_model(const char *path, uint64_t seed)
 	support_tokens(token, N, seed);
 	for (size_t u = 0; u < sizeof(ubatches) / sizeof(*ubatches); u++) {
 		struct gm_hook_options options = support_options(ubatches[u]);
-		const char *const all[] = {"evict", "nop", NULL}, *const global[] = {"cache-scope", "global", "cache",
-										     "20%", NULL};
+		const char *const all[] = {"evict", "nop", NULL},
+				  *const global[] = {"cache-scope", "global", "cache", "20%", NULL},
+				  *const half[] = {"cache", "50%", NULL};
 		float *expected = stock(path, ubatches[u], token, N);
 		struct engined run;
 
 		engined_open(&run, path, &options, all);
 		check_sizes(&run, token, N, expected, &sum);
-		check(&run, all, token, N, expected, &sum);
+		check(&run, all, &at_once, token, N, expected, &sum);
+		check(&run, half, &beside, token, N, expected, &sum);
 		if (ubatches[u] == 1)
-			check(&run, global, token, N, expected, &sum);
+			check(&run, global, &at_once, token, N, expected, &sum);
 		engined_close(&run);
 		free(expected);
 	}
 	print_message("%s: bit-equal in %zu settings: %llu hits, %llu fetches, %llu bypasses, %llu evictions\n", path,
-		      (sizeof(evicts) / sizeof(*evicts) * 4 + 1) * 3 + 1, (unsigned long long)sum.hits,
+		      (sizeof(evicts) / sizeof(*evicts) * 4 + 2) * 3 + 1, (unsigned long long)sum.hits,
 		      (unsigned long long)sum.fetches, (unsigned long long)sum.bypasses, (unsigned long long)sum.evictions);
 	assert_true(sum.hits && sum.fetches && sum.bypasses && sum.evictions);
 }
