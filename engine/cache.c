@@ -30,6 +30,7 @@ struct gm_cache {
 	/* for those who want to know what has landed */
 	void (*on_landed)(void *user, uint64_t event, const struct gm_landing *landing);
 	void *user;
+	struct gm_spans *spans;
 	uint32_t layer;       /* of the rows under way */
 	uint64_t *next_token; /* [n_layer] whose event is the layer's next; it begins when its row comes */
 	char cache_text[GM_NUMBER_TEXT];
@@ -181,6 +182,7 @@ static int on_experts(void *user, uint32_t layer, uint32_t first, uint32_t n, in
 	GM_TRY(gm_slots_experts(cache->slots, first - cache->first_row, n, expert, changed, err));
 	schedule = gm_slots_schedule(cache->slots);
 	gm_plugin_schedule(cache->plugin, schedule);
+	gm_spans_routed(cache->spans);
 	if (!cache->copies)
 		return GM_OK;
 	GM_TRY(gm_copies_order(cache->copies, schedule, err));
@@ -201,7 +203,8 @@ static int make_copies(struct gm_cache *cache, const struct gm_cache_options *op
 	struct gm_copies_options copies = {.n_layer = config->n_layer,
 					   .n_expert = config->n_expert,
 					   .throttle = options->throttle,
-					   .ops = options->link_ops};
+					   .ops = options->link_ops,
+					   .spans = options->spans};
 
 	for (uint32_t l = 0; l < config->n_layer; l++)
 		copies.n_slot += config->scope == GM_SCOPE_GLOBAL && l > 0 ? 0 : gm_slots_needed(config, l);
@@ -294,6 +297,8 @@ struct gm_cache *gm_cache_new(struct gm_hook *hook, struct gm_plugin *plugin, co
 	cache->observes = options->observes;
 	cache->on_landed = options->on_landed;
 	cache->user = options->user;
+	cache->spans = options->spans;
+	gm_plugin_set_spans(plugin, cache->spans);
 	if (make_cache(cache, preloads, options, err) < 0) {
 		gm_cache_free(cache);
 		return NULL;
@@ -306,6 +311,7 @@ void gm_cache_free(struct gm_cache *cache)
 	if (!cache)
 		return;
 	gm_plugin_schedule(cache->plugin, NULL);
+	gm_plugin_set_spans(cache->plugin, NULL);
 	gm_driver_free(cache->driver);
 	gm_follower_free(cache->follower);
 	gm_copies_free(cache->copies);

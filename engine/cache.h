@@ -24,6 +24,7 @@ struct gm_cache_options {
 	 * before which a replay, which goes token by token, must let it land. May be NULL. */
 	void (*on_landed)(void *user, uint64_t event, const struct gm_landing *landing);
 	void *user;
+	struct gm_spans *spans; /* hear of all that takes time in the passes that they begin; may be NULL */
 };
 
 /* hook's model must have its experts in the plugin (or will have, with `observes`); both, settings and preloads must outlive the cache. The

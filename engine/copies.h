@@ -10,6 +10,7 @@
 #include "engine/link.h"
 #include "engine/plugin.h"
 #include "engine/slots.h"
+#include "engine/spans.h"
 
 struct gm_copies;
 
@@ -17,6 +18,7 @@ struct gm_copies_options {
 	uint32_t n_layer, n_expert, n_slot; /* n_slot: of all pools together */
 	struct gm_throttle throttle;        /* plays a slower link */
 	const struct gm_link_ops *ops;      /* NULL: the plugin's */
+	struct gm_spans *spans;             /* hear of all copies; may be NULL */
 };
 
 /* Becomes the plugin's copier. plugin must outlive it. */

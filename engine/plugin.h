@@ -12,6 +12,7 @@
 
 #include "engine/link.h"
 #include "engine/schedule.h"
+#include "engine/spans.h"
 #include "engine/store.h"
 
 #include <stddef.h>
@@ -84,6 +85,10 @@ int gm_plugin_put(struct gm_plugin *plugin, uint32_t layer, uint32_t expert, uin
 
 /* The host's cache of experts that stay in the file starts cold. */
 void gm_plugin_reset_store(struct gm_plugin *plugin);
+
+/* Hear of computing with experts, of reads, and of copies that the plugin makes itself, while there are schedules. NULL: nobody. Between
+ * passes; they must outlive the plugin's use. */
+void gm_plugin_set_spans(struct gm_plugin *plugin, struct gm_spans *spans);
 
 /* What the operations that follow do, until the next call. The schedule must stay. NULL: none, an operation that comes now fails. */
 void gm_plugin_schedule(struct gm_plugin *plugin, const struct gm_schedule *schedule);

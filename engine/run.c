@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "emulate/policy_recording.h"
 #include "recorder/sample.h"
+#include "sim/timeline.h"
 #include "traces/reader.h"
 
 #include <inttypes.h>
@@ -20,6 +21,9 @@ struct run {
 	struct gm_landings_writer landings; /* output.stream NULL: not wanted */
 	struct gm_error landing_err;        /* of on_landed, which cannot return it */
 	uint64_t n_token;
+	struct gm_output events; /* stream NULL: not wanted */
+	struct gm_timeline timeline;
+	struct gm_spans *spans;
 	struct gm_sampler sampler;
 	int32_t *prompt;
 	size_t n_prompt;
@@ -52,6 +56,7 @@ static int open_model(struct run *run, struct gm_error *err)
 	run->preloads = run->hook ? gm_preloads_new(err) : NULL;
 	if (!run->preloads)
 		return err->code;
+	cache.spans = run->spans;
 	if (run->options->arrivals) {
 		cache.on_landed = on_landed;
 		cache.user = run;
@@ -124,6 +129,25 @@ static int end_arrivals(struct run *run, struct gm_error *err)
 	return status;
 }
 
+static int open_events(struct run *run, struct gm_error *err)
+{
+	if (!run->options->trace_events)
+		return GM_OK;
+	GM_TRY(gm_output_open(&run->events, run->options->trace_events, err));
+	gm_timeline_begin(&run->timeline, run->events.stream, run->options->model);
+	run->spans = gm_spans_new(&run->timeline.sink, err);
+	return run->spans ? GM_OK : GM_ERR_MEMORY;
+}
+
+/* Nothing is copied any more. */
+static int end_events(struct run *run, struct gm_error *err)
+{
+	if (!run->spans)
+		return GM_OK;
+	gm_timeline_end(&run->timeline);
+	return gm_output_commit(&run->events, err);
+}
+
 /* --- parts --- */
 
 static void begin_part(struct run *run, struct gm_run_part *part)
@@ -144,7 +168,10 @@ static void end_part(struct run *run, struct gm_run_part *part)
 
 static int pass(struct run *run, struct gm_run_part *part, const int32_t *token, uint32_t n, struct gm_error *err)
 {
+	gm_spans_begin_pass(run->spans,
+			    run->n_token >= run->options->events_from && run->n_token < run->options->events_end);
 	GM_TRY(gm_cache_pass(run->cache, token, n, run->logprob, err));
+	gm_spans_end_pass(run->spans);
 	run->n_last = n;
 	run->n_token += n;
 	part->tokens += n;
@@ -195,6 +222,7 @@ static int generate(struct run *run, struct gm_run_result *result, struct gm_err
 
 static int run_all(struct run *run, struct gm_run_result *result, struct gm_error *err)
 {
+	GM_TRY(open_events(run, err));
 	GM_TRY(open_model(run, err));
 	GM_TRY(read_prompt(run, err));
 	GM_TRY(open_recording(run, err));
@@ -225,6 +253,10 @@ int gm_run(const struct gm_run_options *options, struct gm_run_result *result, s
 	free(run.logprob);
 	free(run.prompt);
 	gm_cache_free(run.cache);
+	if (status == GM_OK && closed == GM_OK)
+		status = end_events(&run, err);
+	gm_output_discard(&run.events);
+	gm_spans_free(run.spans);
 	gm_hook_close(run.hook);
 	gm_plugin_free(run.plugin);
 	gm_preloads_free(run.preloads);

@@ -1,15 +1,12 @@
 /* sim run: one point. */
 #include "sim/commands.h"
 
-#include "base/number.h"
 #include "sim/table.h"
 #include "sim/timeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DEFAULT_EVENT_TOKENS 16
 
 enum option_id { JSON = 1, TRACE_EVENTS, TRACE_TOKENS, ARRIVALS };
 
@@ -30,23 +27,6 @@ struct state {
 	struct gm_landings landings;
 };
 
-static int set_range(struct state *state, const char *text, struct gm_error *err)
-{
-	const char *dots = strstr(text, "..");
-	char from[24];
-
-	if (dots && (size_t)(dots - text) < sizeof(from)) {
-		snprintf(from, sizeof(from), "%.*s", (int)(dots - text), text);
-		if (gm_parse_u64(from, "", 0, UINT64_MAX - 1, &state->from, NULL) == GM_OK &&
-		    gm_parse_u64(dots + 2, "", 0, UINT64_MAX - 1, &state->to, NULL) == GM_OK && state->from <= state->to) {
-			state->has_range = true;
-			return GM_OK;
-		}
-	}
-	return gm_fail(err, GM_ERR_USAGE, "not a range of tokens: --trace-tokens \"%.60s\": give FROM..TO, such as 0..15",
-		       text);
-}
-
 static int option(int id, const char *value, void *data, struct gm_error *err)
 {
 	struct state *state = data;
@@ -60,7 +40,8 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 		state->common.other_option = "--trace-events";
 		return GM_OK;
 	case TRACE_TOKENS:
-		return set_range(state, value, err);
+		state->has_range = true;
+		return gm_timeline_tokens(value, &state->from, &state->to, err);
 	case ARRIVALS:
 		state->common.arrivals = value;
 		return GM_OK;
@@ -172,7 +153,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 		gm_timeline_begin(&timeline, events.stream, gm_trace_path(trace));
 		options.span = &timeline.sink;
 		options.span_from = state->from;
-		options.span_to = state->has_range ? state->to + 1 : DEFAULT_EVENT_TOKENS;
+		options.span_to = state->has_range ? state->to + 1 : GM_TIMELINE_TOKENS;
 	}
 	GM_TRY_OUT(replay(&sweep, trace, settings, preloads, &options, err));
 	if (state->common.other)

@@ -3,6 +3,7 @@
 #include "base/number.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static const char *const lanes[] = {"GPU", "link", "CPU", "disk"}; /* enum gm_lane */
 
@@ -33,6 +34,21 @@ static void put_span(void *user, const struct gm_span *span)
 	if (span->expert != UINT32_MAX)
 		fprintf(out, "%s\"expert\":%" PRIu32, span->layer != UINT32_MAX ? "," : "", span->expert);
 	fputs("}}", out);
+}
+
+int gm_timeline_tokens(const char *text, uint64_t *from, uint64_t *to, struct gm_error *err)
+{
+	const char *dots = strstr(text, "..");
+	char first[24];
+
+	if (dots && (size_t)(dots - text) < sizeof(first)) {
+		snprintf(first, sizeof(first), "%.*s", (int)(dots - text), text);
+		if (gm_parse_u64(first, "", 0, UINT64_MAX - 1, from, NULL) == GM_OK &&
+		    gm_parse_u64(dots + 2, "", 0, UINT64_MAX - 1, to, NULL) == GM_OK && *from <= *to)
+			return GM_OK;
+	}
+	return gm_fail(err, GM_ERR_USAGE, "not a range of tokens: --trace-tokens \"%.60s\": give FROM..TO, such as 0..15",
+		       text);
 }
 
 void gm_timeline_begin(struct gm_timeline *timeline, FILE *stream, const char *title)
