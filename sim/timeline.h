@@ -1,5 +1,5 @@
 /* A timeline as Chrome trace events (JSON), which Perfetto and chrome://tracing open: one lane each for GPU, link, CPU and disk. Written
- * as it comes. The format: "Trace Event Format", complete events (ph X) with ts and dur in µs. */
+ * as it comes. The format: "Trace Event Format", complete events (ph X) with ts and dur in µs, whole ns. */
 #ifndef GM_SIM_TIMELINE_H
 #define GM_SIM_TIMELINE_H
 
