@@ -4,6 +4,7 @@
 #include <string.h>
 
 struct gm_engine {
+	char *policy; /* the words that the grid knows */
 	struct gm_grid *grid;
 	struct gm_preloads *preloads;
 	struct gm_plugin *plugin;
@@ -11,16 +12,36 @@ struct gm_engine {
 	struct gm_cache *cache;
 };
 
-static int option_id(const char *name)
+/* "--cache", "25%"; a flag's value is NULL. */
+static int take_option(struct gm_engine *engine, const char *word, const char *value, struct gm_error *err)
 {
 	for (const struct gm_option *option = gm_policy_options; option->name; option++)
-		if (strcmp(option->name, name) == 0)
-			return option->id;
-	return 0;
+		if (strncmp(word, "--", 2) == 0 && strcmp(option->name, word + 2) == 0)
+			return gm_grid_option(engine->grid, option->id, value, err);
+	return gm_fail(err, GM_ERR_USAGE, "no such policy option: %.60s: see engine run --help", word);
 }
 
-/* Pairs of name and value as one settings. */
-static int take_policy(struct gm_engine *engine, const char *const *policy, const struct gm_settings **settings,
+static int take_options(struct gm_engine *engine, const char *policy, struct gm_error *err)
+{
+	char *rest;
+
+	engine->policy = gm_strdup(policy, err);
+	if (!engine->policy)
+		return GM_ERR_MEMORY;
+	for (char *word = strtok_r(engine->policy, " ", &rest), *next; word; word = next) {
+		const char *value = NULL;
+
+		next = strtok_r(NULL, " ", &rest);
+		if (next && strncmp(next, "--", 2) != 0) {
+			value = next;
+			next = strtok_r(NULL, " ", &rest);
+		}
+		GM_TRY(take_option(engine, word, value, err));
+	}
+	return GM_OK;
+}
+
+static int take_policy(struct gm_engine *engine, const char *policy, const struct gm_settings **settings,
 		       struct gm_error *err)
 {
 	size_t n;
@@ -29,13 +50,7 @@ static int take_policy(struct gm_engine *engine, const char *const *policy, cons
 	if (!engine->grid)
 		return GM_ERR_MEMORY;
 	GM_TRY(gm_grid_option(engine->grid, GM_OPTION_HW, "instant", err)); /* no simulated times */
-	for (; policy && policy[0]; policy += 2) {
-		int id = option_id(policy[0]);
-
-		if (!id)
-			return gm_fail(err, GM_ERR_USAGE, "no such policy option: %.60s: see engine run --help", policy[0]);
-		GM_TRY(gm_grid_option(engine->grid, id, policy[1], err));
-	}
+	GM_TRY(take_options(engine, policy ? policy : "", err));
 	return gm_grid_expand(engine->grid, settings, &n, err);
 }
 
@@ -89,9 +104,12 @@ const struct gm_error *gm_engine_error(const struct gm_engine *engine)
 	return gm_plugin_error(engine->plugin);
 }
 
-void gm_engine_get_stats(const struct gm_engine *engine, struct gm_engine_stats *stats)
+struct gm_engine_stats gm_engine_get_stats(const struct gm_engine *engine)
 {
-	gm_cache_stats(engine->cache, stats);
+	struct gm_engine_stats stats;
+
+	gm_cache_stats(engine->cache, &stats);
+	return stats;
 }
 
 void gm_engine_free(struct gm_engine *engine)
@@ -103,5 +121,6 @@ void gm_engine_free(struct gm_engine *engine)
 	gm_plugin_free(engine->plugin);
 	gm_preloads_free(engine->preloads);
 	gm_grid_free(engine->grid);
+	free(engine->policy);
 	free(engine);
 }

@@ -25,9 +25,7 @@ struct llama_model_params;
 struct llama_context_params;
 
 struct gm_engine_config {
-	/* Policy options as on the command line of `engine`, without dashes: {"policy", "rule-0.15", "cache", "25%", NULL}; a flag's value
-	 * is NULL. NULL: all defaults (fetch, lru, 25 %). */
-	const char *const *policy;
+	const char *policy; /* options as for `engine run`: "--policy rule-0.15 --cache 25%"; NULL: fetch, lru, 25 % */
 	const char *
 		device; /* ggml's name of what computes experts; NULL: the first GPU if layers are offloaded, else the CPU */
 	/* No thread for copies: each is made at once, and one in the background has landed by its layer's next event. */
@@ -68,7 +66,7 @@ struct gm_engine_stats {
 	uint64_t device_bytes; /* all slots together */
 	uint32_t n_slot;       /* of the first layer, or the pool; without scratch */
 };
-void gm_engine_get_stats(const struct gm_engine *engine, struct gm_engine_stats *stats);
+struct gm_engine_stats gm_engine_get_stats(const struct gm_engine *engine);
 /* Of two moments: what happened between them. */
 void gm_engine_stats_since(struct gm_engine_stats *stats, const struct gm_engine_stats *before);
 

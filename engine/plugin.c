@@ -9,6 +9,7 @@ enum { MAX_DEVICE = 16 };
 static struct device {
 	struct ggml_backend_device base;
 	ggml_backend_dev_t inner;
+	struct ggml_backend_buffer_type results;
 	char name[64], description[128];
 } devices[MAX_DEVICE];
 static size_t n_device;
@@ -118,10 +119,13 @@ static void device_props(ggml_backend_dev_t dev, struct ggml_backend_dev_props *
 	props->type = device_type(dev);
 }
 
-/* Activations stay in the inner device's memory. */
+/* Activations stay in the inner device's memory. A GPU's under a type of ours, which it takes for its own: the scheduler gives what we compute to
+ * another backend if it can, and has the same type, and what stands between two multiplications belongs here. */
 static ggml_backend_buffer_type_t device_buffer_type(ggml_backend_dev_t dev)
 {
-	return ggml_backend_dev_buffer_type(plugin_inner(dev));
+	ggml_backend_buffer_type_t type = ggml_backend_dev_buffer_type(plugin_inner(dev));
+
+	return ggml_backend_buft_is_host(type) ? type : &device_of(dev)->results;
 }
 
 static bool is_ours(ggml_backend_dev_t dev, const struct ggml_tensor *tensor)
@@ -131,10 +135,13 @@ static bool is_ours(ggml_backend_dev_t dev, const struct ggml_tensor *tensor)
 	return weight && weight->plugin->device == dev;
 }
 
+/* A multiplication with our tensors, or one with a bias of each expert added. */
 static bool multiplies(ggml_backend_dev_t dev, const struct ggml_tensor *op)
 {
 	if (op && op->view_src)
 		op = op->view_src;
+	if (op && op->op == GGML_OP_ADD_ID)
+		op = op->src[0];
 	return op && op->op == GGML_OP_MUL_MAT_ID && is_ours(dev, op->src[0]);
 }
 
@@ -208,6 +215,7 @@ static ggml_backend_dev_t find_device(ggml_backend_dev_t inner, bool *is_new, st
 	init_registry();
 	device = &devices[n_device];
 	device->inner = inner;
+	device->results = *ggml_backend_dev_buffer_type(inner);
 	snprintf(device->name, sizeof(device->name), "gatemass-%.40s", ggml_backend_dev_name(inner));
 	snprintf(device->description, sizeof(device->description), "expert cache on %.60s", ggml_backend_dev_name(inner));
 	device->base.iface = (struct ggml_backend_device_i){.get_name = device_name,

@@ -78,6 +78,8 @@ static bool continues(const struct chain *chain, const struct ggml_tensor *node)
 		return false;
 	if (node->op == GGML_OP_GLU)
 		return has_picks(chain, node->src[0]) && (!node->src[1] || has_picks(chain, node->src[1]));
+	if (node->op == GGML_OP_ADD_ID)
+		return has_picks(chain, node->src[0]) && node->src[2]->data == first->node->src[2]->data;
 	return node->op == GGML_OP_MUL_MAT_ID && weight && weight->plugin == chain->plugin &&
 	       weight->model_layer == first->weight->model_layer && node->src[2]->data == first->node->src[2]->data &&
 	       (has_picks(chain, node->src[1]) || has_rows(chain, node->src[1]));
@@ -190,6 +192,11 @@ static void bring_back(const struct chain *chain)
 
 /* --- blocks --- */
 
+static ggml_backend_buffer_t buffer_of(const struct ggml_tensor *tensor)
+{
+	return tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
+}
+
 /* A block's share of a tensor. */
 static struct ggml_tensor *share(const struct chain *chain, const struct ggml_tensor *of, const struct block *block)
 {
@@ -200,7 +207,7 @@ static struct ggml_tensor *share(const struct chain *chain, const struct ggml_te
 
 	memcpy(its->nb, of->nb, sizeof(its->nb));
 	its->data = of->data;
-	its->buffer = of->view_src ? of->view_src->buffer : of->buffer;
+	its->buffer = buffer_of(of);
 	if (maker && maker->away != IN_PLACE) {
 		its->data = results_at(chain, maker->away) + ((char *)of->data - (char *)maker->node->data);
 		its->buffer = chain->backend->results;
@@ -218,6 +225,16 @@ static struct ggml_tensor *share_ids(const struct chain *chain, const struct blo
 	return ids;
 }
 
+/* A node's own ids: experts, not slots. */
+static struct ggml_tensor *share_experts(const struct chain *chain, struct ggml_tensor *of, const struct block *block)
+{
+	struct ggml_tensor *ids = ggml_view_2d(chain->backend->context, of, block->n_pick, block->n_row, of->nb[1],
+					       block->row * of->nb[1] + block->pick * of->nb[0]);
+
+	ids->buffer = buffer_of(of);
+	return ids;
+}
+
 static struct ggml_tensor *share_step(const struct chain *chain, const struct step *step, const struct block *block)
 {
 	struct ggml_tensor *its = share(chain, step->node, block);
@@ -231,8 +248,13 @@ static struct ggml_tensor *share_step(const struct chain *chain, const struct st
 		its->src[2] = share_ids(chain, block);
 		return its;
 	}
-	for (int i = 0; i < GGML_MAX_SRC && step->node->src[i]; i++)
-		its->src[i] = share(chain, step->node->src[i], block);
+	its->src[0] = share(chain, step->node->src[0], block);
+	if (step->node->op == GGML_OP_ADD_ID) {
+		its->src[1] = step->node->src[1];
+		its->src[2] = share_experts(chain, step->node->src[2], block);
+	} else if (step->node->src[1]) {
+		its->src[1] = share(chain, step->node->src[1], block);
+	}
 	return its;
 }
 

@@ -116,19 +116,23 @@ static void backend_free(ggml_backend_t backend)
 	free(backend);
 }
 
-static atomic_ulong n_multiplied;
+static atomic_ulong n_down;
+
+static bool is_down(const struct ggml_tensor *node)
+{
+	return node->op == GGML_OP_MUL_MAT_ID && node->ne[0] > node->src[1]->ne[0];
+}
 
 static enum ggml_status compute(ggml_backend_t backend, struct ggml_cgraph *graph)
 {
 	for (int i = 0; i < ggml_graph_n_nodes(graph); i++)
-		if (ggml_graph_node(graph, i)->op == GGML_OP_MUL_MAT_ID)
-			n_multiplied++;
+		n_down += is_down(ggml_graph_node(graph, i));
 	return ggml_backend_graph_compute(backend->context, graph);
 }
 
-unsigned long fake_gpu_n_multiplied(void)
+unsigned long fake_gpu_n_down(void)
 {
-	return n_multiplied;
+	return n_down;
 }
 
 static ggml_guid_t guid(void)
@@ -203,8 +207,7 @@ static bool supports_op(ggml_backend_dev_t dev, const struct ggml_tensor *op)
 
 static bool supports_buft(ggml_backend_dev_t dev, ggml_backend_buffer_type_t type)
 {
-	(void)dev;
-	return type == &buffer_type;
+	return type->iface.get_name == buffer_type_name && type->device == dev; /* as ggml's CUDA backend does it */
 }
 
 static const char *registry_name(ggml_backend_reg_t reg)

@@ -15,7 +15,7 @@ struct fake_gpu {
 /* Loads the stand-in runtime, resets it, and registers the device; once a process, after the CPU backend was loaded. 0, or -1. */
 int fake_gpu_begin(struct fake_gpu *gpu, const struct fake_cuda_options *options);
 
-/* Multiplications with experts that were begun on it. Any thread. */
-unsigned long fake_gpu_n_multiplied(void);
+/* Last multiplications of experts that were begun on it: those whose result is longer than what goes in, as in the fixtures. Any thread. */
+unsigned long fake_gpu_n_down(void);
 
 #endif

@@ -75,7 +75,7 @@ static void test_exact(void **state)
 
 /* --- computing while copies are under way --- */
 
-/* A link whose first copies go on until the device has begun a multiplication with experts, or for a while. */
+/* A link whose first copies go on until the device has come to an expert's last multiplication, or for a while. */
 struct slow {
 	struct gm_link_ops plugin;
 	int n_tried, n_seen;
@@ -85,12 +85,12 @@ static int slow_copy(void *user, void *to, size_t offset, const void *from, size
 {
 	const struct timespec moment = {.tv_nsec = 100000};
 	struct slow *slow = user;
-	unsigned long before = fake_gpu_n_multiplied();
+	unsigned long before = fake_gpu_n_down();
 
 	if (slow->n_tried++ < 40) {
-		for (int i = 0; i < 500 && fake_gpu_n_multiplied() == before; i++)
+		for (int i = 0; i < 500 && fake_gpu_n_down() == before; i++)
 			nanosleep(&moment, NULL);
-		slow->n_seen += fake_gpu_n_multiplied() != before;
+		slow->n_seen += fake_gpu_n_down() != before;
 	}
 	return slow->plugin.copy(slow->plugin.user, to, offset, from, bytes, err);
 }
@@ -102,7 +102,7 @@ static int slow_finish(void *user, struct gm_error *err)
 	return slow->plugin.finish(slow->plugin.user, err);
 }
 
-/* R15: what is there is computed before what is fetched has arrived. */
+/* R15: what is there is computed, to the end, before what is fetched has arrived. */
 static void test_beside(void **state)
 {
 	const char *const option[] = {"cache", "60%", "evict", "lfu", NULL};

@@ -17,7 +17,7 @@ static void compare(struct gm_plugin_options plugin, const char *path, uint32_t 
 	struct gm_hook *stock = support_open(path, &options);
 	size_t n = (size_t)N * gm_hook_info(stock)->n_vocab;
 	float *expected = calloc(n, sizeof(*expected)), *output = calloc(n, sizeof(*output));
-	struct gm_engine_stats stats;
+	struct gm_engine_stats stats, before;
 	struct gm_error err = {0};
 	struct engined run;
 	int32_t token[N];
@@ -28,10 +28,14 @@ static void compare(struct gm_plugin_options plugin, const char *path, uint32_t 
 	gm_hook_close(stock);
 	assert_ok(engined_from(&run, plugin, path, &options, option, &err), &err);
 	assert_ok(engined_with(&run, option, &cache, &err), &err);
+	gm_cache_stats(run.cache, &before);
 	assert_ok(engined_run(&run, token, N, output, &err), &err);
 	assert_memory_equal(output, expected, n * sizeof(*output));
 	gm_cache_stats(run.cache, &stats);
+	gm_engine_stats_since(&stats, &before);
 	assert_true(stats.evictions > 0 && stats.read_bytes > 0);
+	if (!plugin.host_bytes) /* an expert is read once for all of its tensors, in the parts of a prompt too */
+		assert_int_equal(stats.n_read, stats.fetches);
 	engined_close(&run);
 	free(expected);
 	free(output);
@@ -56,6 +60,7 @@ static void test_exact(void **state)
 	assert_ok(fixture_write_split("mixtral", support_path("parts"), 1, 3, &err), &err);
 	compare(plugins[1], support_path("parts-00001-of-00003.gguf"), 16, true);
 	assert_ok(fixture_write("gpt-oss", support_path("typed.gguf"), 1, "q4_0", &err), &err);
+	compare(plugins[1], support_path("typed.gguf"), 16, false);
 	compare(plugins[2], support_path("typed.gguf"), 16, true);
 }
 
