@@ -24,8 +24,9 @@ struct chain {
 	struct plugin_backend *backend;
 	struct gm_plugin *plugin;
 	const struct gm_schedule *schedule;
+	const struct ggml_tensor *ids; /* of experts */
 	struct step step[MAX_STEP];
-	uint32_t n_step, top_k, n_row;
+	uint32_t n_step, model_layer, top_k, n_row;
 };
 
 struct block {
@@ -71,7 +72,6 @@ static bool has_rows(const struct chain *chain, const struct ggml_tensor *tensor
 
 static bool continues(const struct chain *chain, const struct ggml_tensor *node)
 {
-	const struct step *first = &chain->step[0];
 	const struct plugin_weight *weight = plugin_weight_of(node->src[0]);
 
 	if (chain->n_step == MAX_STEP || node->view_src || !has_picks(chain, node))
@@ -79,9 +79,9 @@ static bool continues(const struct chain *chain, const struct ggml_tensor *node)
 	if (node->op == GGML_OP_GLU)
 		return has_picks(chain, node->src[0]) && (!node->src[1] || has_picks(chain, node->src[1]));
 	if (node->op == GGML_OP_ADD_ID)
-		return has_picks(chain, node->src[0]) && node->src[2]->data == first->node->src[2]->data;
+		return has_picks(chain, node->src[0]) && node->src[2]->data == chain->ids->data;
 	return node->op == GGML_OP_MUL_MAT_ID && weight && weight->plugin == chain->plugin &&
-	       weight->model_layer == first->weight->model_layer && node->src[2]->data == first->node->src[2]->data &&
+	       weight->model_layer == chain->model_layer && node->src[2]->data == chain->ids->data &&
 	       (has_picks(chain, node->src[1]) || has_rows(chain, node->src[1]));
 }
 
@@ -116,7 +116,7 @@ static int find_chain(struct chain *chain, struct ggml_cgraph *graph, int first)
 /* It has all that an expert consists of. */
 static bool is_whole(const struct chain *chain)
 {
-	const struct plugin_weight *weight = chain->plugin->weight[chain->step[0].weight->model_layer];
+	const struct plugin_weight *weight = chain->plugin->weight[chain->model_layer];
 	uint32_t n_multiplied = 0, n_part = 0;
 
 	for (uint32_t s = 0; s < chain->n_step; s++)
@@ -283,17 +283,16 @@ static int check_schedule(const struct chain *chain)
 {
 	struct gm_plugin *plugin = chain->plugin;
 	const struct gm_schedule *schedule = chain->schedule;
-	uint32_t model_layer = chain->step[0].weight->model_layer;
 
 	if (plugin->err.code)
 		return plugin->err.code;
-	if (schedule && plugin->moe_layer[model_layer] == schedule->layer && schedule->n_row == chain->n_row &&
+	if (schedule && plugin->moe_layer[chain->model_layer] == schedule->layer && schedule->n_row == chain->n_row &&
 	    schedule->top_k == chain->top_k)
 		return GM_OK;
 	return gm_fail(&plugin->err, GM_ERR_UNSUPPORTED,
 		       "experts of %u rows without a decision: layer %u: the router must be "
 		       "observed",
-		       chain->n_row, model_layer);
+		       chain->n_row, chain->model_layer);
 }
 
 /* The slot numbers of a whole schedule, sent once for all of its layer's chains. */
@@ -313,22 +312,21 @@ static enum ggml_status send_slots(const struct chain *chain)
 	return GGML_STATUS_SUCCESS;
 }
 
-/* Of one tensor; GM_PLUGIN_MAX_PART: of all that an expert consists of. */
-static int get_part(const struct chain *chain, const struct plugin_weight *weight, uint32_t part, uint32_t first,
-		    uint32_t n)
+/* Of one tensor, or of all that an expert consists of. */
+static int get_part(const struct chain *chain, const struct plugin_weight *weight, bool whole, uint32_t first, uint32_t n)
 {
 	struct gm_plugin *plugin = chain->plugin;
 	const struct gm_slot_copy *copy = chain->schedule->copy;
 	int status = GM_OK;
 
 	if (plugin->copier.copy)
-		return plugin->copier.copy(plugin->copier.user, chain->schedule, first, n, part, &plugin->err);
+		return plugin->copier.copy(plugin->copier.user, chain->schedule, first, n,
+					   whole ? GM_PLUGIN_MAX_PART : weight->part, &plugin->err);
 	for (uint32_t c = first; c < first + n && status == GM_OK; c++) {
 		double start = now_us();
 
-		status = part == GM_PLUGIN_MAX_PART
-				 ? gm_plugin_put(plugin, chain->schedule->layer, copy[c].expert, copy[c].slot, &plugin->err)
-				 : plugin_copy(weight, copy[c].expert, weight->slots, copy[c].slot);
+		status = whole ? gm_plugin_put(plugin, chain->schedule->layer, copy[c].expert, copy[c].slot, &plugin->err)
+			       : plugin_copy(weight, copy[c].expert, weight->slots, copy[c].slot);
 		gm_spans_add(plugin->spans, GM_LANE_LINK, "fetch", chain->schedule->layer, copy[c].expert, start, now_us());
 	}
 	return status;
@@ -338,17 +336,18 @@ static int get_part(const struct chain *chain, const struct plugin_weight *weigh
 static int get_copies(const struct chain *chain, uint32_t first, uint32_t n)
 {
 	struct gm_plugin_stats *stats = &chain->plugin->stats;
-	bool whole = is_whole(chain);
+	bool whole = is_whole(chain), has_all = false;
 	double start = now_us();
-	int status = whole ? get_part(chain, NULL, GM_PLUGIN_MAX_PART, first, n) : GM_OK;
+	int status = GM_OK;
 
 	for (uint32_t s = 0; s < chain->n_step && status == GM_OK; s++) {
 		const struct plugin_weight *weight = chain->step[s].weight;
 
 		if (!weight)
 			continue;
-		if (!whole)
-			status = get_part(chain, weight, weight->part, first, n);
+		if (!has_all)
+			status = get_part(chain, weight, whole, first, n);
+		has_all = whole;
 		stats->n_copy += n;
 		stats->bytes += n * weight->tensor->nb[2];
 	}
@@ -445,6 +444,8 @@ enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggm
 		.backend = backend,
 		.plugin = weight->plugin,
 		.schedule = weight->plugin->schedule,
+		.ids = first->src[2],
+		.model_layer = weight->model_layer,
 		.top_k = (uint32_t)first->src[2]->ne[0],
 		.n_row = (uint32_t)first->src[2]->ne[1],
 	};

@@ -19,8 +19,8 @@ int plugin_backend_open(struct plugin_backend *backend, ggml_backend_dev_t inner
 {
 	const struct ggml_init_params params = {
 		/* a node has at most three sources */
-		.mem_size =
-			4 * PLUGIN_MAX_NODE * ggml_tensor_overhead() + ggml_graph_overhead_custom(PLUGIN_MAX_NODE, false),
+		.mem_size = 4 * (size_t)PLUGIN_MAX_NODE * ggml_tensor_overhead() +
+			    ggml_graph_overhead_custom(PLUGIN_MAX_NODE, false),
 		.no_alloc = true,
 	};
 

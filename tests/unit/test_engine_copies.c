@@ -65,7 +65,7 @@ int gm_plugin_request(struct gm_plugin *plugin, uint32_t layer, uint32_t expert,
 {
 	(void)err;
 	memset(request, 0, sizeof(*request));
-	for (uint32_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < 2; i++)
 		if (only == GM_PLUGIN_MAX_PART || only == 2 * i)
 			request->piece[2 * i] = (struct gm_link_piece){.to = device(plugin, layer)[slot].word[i],
 								       .from = plugin->host[layer][expert].word[i],
@@ -270,7 +270,7 @@ static int run_layer(struct engine *e, uint32_t layer, uint32_t n_row, uint64_t 
 	bool changed = false;
 
 	gm_slots_begin(e->slots, layer, n_row);
-	for (uint32_t row = 0; row < n_row; row++)
+	for (size_t row = 0; row < n_row; row++)
 		GM_TRY(decide(e, layer, token + row, expert + row * TOP_K, err));
 	GM_TRY(gm_slots_experts(e->slots, 0, n_row, expert, &changed, err));
 	schedule = gm_slots_schedule(e->slots);
