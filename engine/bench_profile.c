@@ -56,6 +56,16 @@ static void add_copies(struct gm_json *json, struct gm_json *source, const struc
 	gm_json_add_uint(json, "host_expert_bytes", host_bytes);
 }
 
+/* Over all rounds, as the times within a token are. */
+static double mean_us(const struct gm_bench *bench, const struct gm_bench_point *point)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < bench->n_round; i++)
+		sum += point->us[i];
+	return sum / bench->n_round;
+}
+
 /* What computing takes is known from the point without a miss; what a layer takes besides, and a copy, from the one that waits: a processor that slept
  * while it waited is slower afterwards. */
 static int fill(struct gm_json *json, const struct gm_bench *bench, const struct gm_bench_options *options,
@@ -76,7 +86,7 @@ static int fill(struct gm_json *json, const struct gm_bench *bench, const struct
 	source = gm_json_new_object();
 	gm_json_add_string(json, "name", "measured");
 	gm_json_add_string(source, "dense_us", "measured: what a token takes beside experts and copies, by layers");
-	gm_json_add_number(json, "dense_us", (fetching->median_us - computing_us - waiting_us) / n_layer);
+	gm_json_add_number(json, "dense_us", (mean_us(bench, fetching) - computing_us - waiting_us) / n_layer);
 	gm_json_add_string(source, "gpu_expert_us", "measured: multiplications with experts, everything resident");
 	gm_json_add_number(json, "gpu_expert_us", expert_us / n_layer / (double)resident->result.n_expert_used);
 	gm_json_add_number(json, "token_us", 0);

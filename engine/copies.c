@@ -13,7 +13,7 @@ struct gm_copies {
 	struct gm_spans *spans;
 	uint32_t n_layer, n_expert;
 	uint32_t *job_of; /* [n_layer * n_expert] of background copies that have not landed */
-	uint32_t *job;    /* [n_job] of the schedule's copies; NO_JOB: a multiplication orders it */
+	uint32_t *job;    /* [n_job] of the schedule's copies; NO_JOB: ordered when its part is computed */
 	uint32_t n_job, max_job;
 };
 
@@ -192,7 +192,7 @@ static int wait_for(struct gm_copies *copies, const struct gm_schedule *schedule
 {
 	int status;
 
-	if (copies->job[c] == NO_JOB) /* waited for and given back by another multiplication */
+	if (copies->job[c] == NO_JOB) /* waited for and given back for another tensor */
 		return GM_OK;
 	status = gm_link_wait(copies->link, copies->job[c], NULL, err);
 	if (schedule->n_part > 1 && !schedule->copy[c].ordered) {

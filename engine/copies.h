@@ -1,6 +1,6 @@
 /* Copies into slots by the link (engine/link.h), beside the work: what a schedule fetches starts as soon as it is known, ahead of what
- * is admitted in the background, which lands when it has arrived. Where a schedule has several parts, each multiplication orders its own copies
- * part by part, since a slot must not be overwritten before all rows that use it are computed.
+ * is admitted in the background, which lands when it has arrived. Where a schedule has several parts, each part's copies are ordered just before it
+ * is computed, since a slot must not be overwritten before all rows that use it are computed.
  *
  * Without a link the plugin copies by itself, at once.
  */

@@ -150,12 +150,72 @@ static void test_no_room(void **state)
 	gpu.reset(&unlimited);
 }
 
+/* The smallest device memory with which a model and a cache can be opened. */
+static size_t least_bytes(const struct gm_hook_options *options, const char *const *option)
+{
+	size_t low = 0, high = 16 << 20; /* too little, enough */
+
+	while (high - low > 1) {
+		const struct fake_cuda_options fake = {.seed = 1, .device_bytes = (low + high) / 2};
+		struct gm_error err = {0};
+		struct engined run;
+
+		gpu.reset(&fake);
+		if (engined_try(&run, support_fixture("qwen3moe"), options, option, &err) < 0)
+			low = fake.device_bytes;
+		else
+			high = fake.device_bytes;
+		engined_close(&run);
+	}
+	return high;
+}
+
+/* Room for the slots, but not for results that must stay away while another part is computed: then the multiplications are computed one by one,
+ * and each tensor's share of an expert is copied by itself. */
+static void test_no_room_for_results(void **state)
+{
+	const char *const option[] = {"cache", "25%", NULL};
+	const struct gm_cache_options cache = {.beside = true};
+	struct gm_hook_options options = device_options(16);
+	struct gm_engine_stats stats[2];
+	size_t least = least_bytes(&options, option), n;
+	float *output[2];
+
+	(void)state;
+	for (int large = 0; large < 2; large++) {
+		/* 2 KB are enough for the slots' numbers, and half of a part's first results */
+		const struct fake_cuda_options fake = {.seed = 1, .device_bytes = least + (large ? 1 << 20 : 2048)};
+		struct gm_error err = {0};
+		struct engined run;
+		int32_t token[N];
+
+		gpu.reset(&fake);
+		support_tokens(token, N, 3);
+		engined_open(&run, support_fixture("qwen3moe"), &options, option);
+		n = (size_t)N * gm_hook_info(run.hook)->n_vocab;
+		output[large] = calloc(n, sizeof(**output));
+		assert_non_null(output[large]);
+		assert_ok(engined_with(&run, option, &cache, &err), &err);
+		assert_ok(engined_run(&run, token, N, output[large], &err), &err);
+		gm_cache_stats(run.cache, &stats[large]);
+		engined_close(&run);
+	}
+	assert_memory_equal(output[0], output[1], n * sizeof(**output));
+	assert_int_equal(stats[0].copied_bytes, stats[1].copied_bytes);
+	assert_int_equal(stats[1].link_copies, stats[1].fetches);
+	assert_true(stats[0].link_copies > 2 * stats[1].link_copies);
+	free(output[0]);
+	free(output[1]);
+	gpu.reset(&(struct fake_cuda_options){.seed = 1});
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exact),
 		cmocka_unit_test(test_beside),
 		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_no_room_for_results),
 	};
 
 	return cmocka_run_group_tests(tests, begin, support_end);
