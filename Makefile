@@ -57,7 +57,7 @@ $(foreach t,$(TEST_SOURCES),$(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(
 $(TESTS): $(call object,$(TEST_SUPPORT)) $(LIBRARY)
 	$(link) -lcmocka $(LDLIBS)
 
-ENGINE_THREAD_TESTS := $(addprefix $(BUILD)/tests/test_engine_,store store_errors link link_random link_times copies)
+ENGINE_THREAD_TESTS := $(addprefix $(BUILD)/tests/test_engine_,store store_errors link link_random link_times copies spans)
 $(ENGINE_THREAD_TESTS): LDLIBS += -lpthread
 
 $(BENCHES) $(SOAKS) $(FUZZERS): $(BUILD)/%: $(BUILD)/obj/tests/%.o $(call object,$(TEST_SUPPORT)) $(LIBRARY)

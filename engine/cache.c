@@ -1,5 +1,6 @@
 #include "engine/cache.h"
 
+#include "base/number.h"
 #include "emulate/emulate.h"
 #include "engine/copies.h"
 
@@ -26,6 +27,13 @@ struct gm_cache {
 	bool observes, has_pools, in_layer;
 	uint32_t first_row;   /* of the rows under way, in their pass */
 	uint64_t first_token; /* of the next pass */
+	/* for those who want to know what has landed */
+	void (*on_landed)(void *user, uint64_t event, const struct gm_landing *landing);
+	void *user;
+	struct gm_spans *spans;
+	uint32_t layer;       /* of the rows under way */
+	uint64_t *next_token; /* [n_layer] whose event is the layer's next; it begins when its row comes */
+	char cache_text[GM_NUMBER_TEXT];
 };
 
 /* --- sizes --- */
@@ -52,6 +60,8 @@ static int fit_bytes(struct gm_cache *cache, uint64_t bytes, bool beside, struct
 	fit -= n_scratch;
 	settings->cache_kind = GM_CACHE_SLOTS;
 	settings->cache_size = fit < cache->model->n_expert ? fit : cache->model->n_expert;
+	snprintf(cache->cache_text, sizeof(cache->cache_text), "%" PRIu64, settings->cache_size);
+	settings->cache_text = cache->cache_text;
 	return GM_OK;
 }
 
@@ -136,12 +146,30 @@ static int on_rows(void *user, uint32_t layer, uint32_t first, uint32_t n, struc
 	gm_slots_begin(cache->slots, layer, n);
 	cache->in_layer = true;
 	cache->first_row = first;
+	cache->layer = layer;
+	cache->next_token[layer] = cache->first_token + first;
 	return GM_OK;
 }
 
 static int on_decided(void *user, const struct gm_decision *decision, struct gm_error *err)
 {
-	return gm_slots_decided(((struct gm_cache *)user)->slots, decision, err);
+	struct gm_cache *cache = user;
+
+	cache->next_token[cache->layer]++;
+	return gm_slots_decided(cache->slots, decision, err);
+}
+
+/* A pass of several tokens is decided layer by layer. With slots by layer, what lands in another layer's event matters to its own layer's next one;
+ * one pool sees all events, but passes of one token, so in the order of the trace. */
+static void on_landed(void *user, uint64_t event, uint32_t layer, uint32_t expert)
+{
+	const struct gm_cache *cache = user;
+	uint32_t meets = cache->plan.config.core.scope == GM_SCOPE_GLOBAL ? cache->layer : layer;
+	const struct gm_landing landing = {
+		.token = cache->next_token[meets], .layer = meets, .expert_layer = layer, .expert = expert};
+
+	if (cache->on_landed)
+		cache->on_landed(cache->user, event, &landing);
 }
 
 static int on_experts(void *user, uint32_t layer, uint32_t first, uint32_t n, int32_t *expert, bool *changed,
@@ -154,6 +182,7 @@ static int on_experts(void *user, uint32_t layer, uint32_t first, uint32_t n, in
 	GM_TRY(gm_slots_experts(cache->slots, first - cache->first_row, n, expert, changed, err));
 	schedule = gm_slots_schedule(cache->slots);
 	gm_plugin_schedule(cache->plugin, schedule);
+	gm_spans_routed(cache->spans);
 	if (!cache->copies)
 		return GM_OK;
 	GM_TRY(gm_copies_order(cache->copies, schedule, err));
@@ -174,7 +203,8 @@ static int make_copies(struct gm_cache *cache, const struct gm_cache_options *op
 	struct gm_copies_options copies = {.n_layer = config->n_layer,
 					   .n_expert = config->n_expert,
 					   .throttle = options->throttle,
-					   .ops = options->link_ops};
+					   .ops = options->link_ops,
+					   .spans = options->spans};
 
 	for (uint32_t l = 0; l < config->n_layer; l++)
 		copies.n_slot += config->scope == GM_SCOPE_GLOBAL && l > 0 ? 0 : gm_slots_needed(config, l);
@@ -186,9 +216,11 @@ static int make_copies(struct gm_cache *cache, const struct gm_cache_options *op
 static int make_slots(struct gm_cache *cache, const struct gm_cache_options *options, uint32_t n_row, struct gm_error *err)
 {
 	const struct gm_core_config *config = &cache->plan.config.core;
-	struct gm_slots_options slots = {
-		.config = config, .max_row = n_row, .on_landed = options->on_landed, .user = options->user};
+	struct gm_slots_options slots = {.config = config, .max_row = n_row, .on_landed = on_landed, .user = cache};
 
+	cache->next_token = gm_alloc(config->n_layer, sizeof(*cache->next_token), err);
+	if (!cache->next_token)
+		return GM_ERR_MEMORY;
 	slots.n_scratch = cache->n_scratch = gm_slots_scratch(config, options->beside);
 	if (options->beside) {
 		GM_TRY(make_copies(cache, options, err));
@@ -263,6 +295,10 @@ struct gm_cache *gm_cache_new(struct gm_hook *hook, struct gm_plugin *plugin, co
 	cache->model = gm_hook_model(hook);
 	cache->settings = *settings;
 	cache->observes = options->observes;
+	cache->on_landed = options->on_landed;
+	cache->user = options->user;
+	cache->spans = options->spans;
+	gm_plugin_set_spans(plugin, cache->spans);
 	if (make_cache(cache, preloads, options, err) < 0) {
 		gm_cache_free(cache);
 		return NULL;
@@ -275,10 +311,12 @@ void gm_cache_free(struct gm_cache *cache)
 	if (!cache)
 		return;
 	gm_plugin_schedule(cache->plugin, NULL);
+	gm_plugin_set_spans(cache->plugin, NULL);
 	gm_driver_free(cache->driver);
 	gm_follower_free(cache->follower);
 	gm_copies_free(cache->copies);
 	gm_slots_free(cache->slots);
+	free(cache->next_token);
 	gm_scratch_free(cache->scratch);
 	gm_account_free(&cache->account);
 	gm_plan_free(&cache->plan);

@@ -6,6 +6,7 @@
 #include "emulate/driver.h"
 #include "engine/engine.h"
 #include "engine/plugin.h"
+#include "sim/landings.h"
 #include "sim/plan.h"
 
 struct gm_cache;
@@ -19,9 +20,11 @@ struct gm_cache_options {
 	bool beside;
 	struct gm_throttle throttle;        /* with beside: plays a slower link */
 	const struct gm_link_ops *link_ops; /* with beside: another's copies (tests); NULL: the plugin's */
-	/* What has landed at which event: see gm_slots_options; may be NULL. */
-	void (*on_landed)(void *user, uint64_t event, uint32_t layer, uint32_t expert);
+	/* Hears what has landed before which event: of all layers' and rows' events the n-th from 0 as they are decided, and the event of the trace
+	 * before which a replay, which goes token by token, must let it land. May be NULL. */
+	void (*on_landed)(void *user, uint64_t event, const struct gm_landing *landing);
 	void *user;
+	struct gm_spans *spans; /* hear of all that takes time in the passes that they begin; may be NULL */
 };
 
 /* hook's model must have its experts in the plugin (or will have, with `observes`); both, settings and preloads must outlive the cache. The

@@ -10,11 +10,20 @@ struct gm_copies {
 	struct gm_plugin *plugin;
 	struct gm_link *link;
 	struct gm_slots *slots;
+	struct gm_spans *spans;
 	uint32_t n_layer, n_expert;
 	uint32_t *job_of; /* [n_layer * n_expert] of background copies that have not landed */
-	uint32_t *job;    /* [n_job] of the schedule's copies; NO_JOB: a multiplication orders it */
+	uint32_t *job;    /* [n_job] of the schedule's copies; NO_JOB: ordered when its part is computed */
 	uint32_t n_job, max_job;
 };
+
+static void on_copied(void *user, uint64_t tag, bool demand, const struct gm_link_times *times)
+{
+	const struct gm_copies *copies = user;
+
+	gm_spans_add(copies->spans, GM_LANE_LINK, demand ? "fetch" : "background", (uint32_t)tag / copies->n_expert,
+		     (uint32_t)tag % copies->n_expert, times->started_us, times->arrived_us);
+}
 
 static int copy(void *user, const struct gm_schedule *schedule, uint32_t first, uint32_t n, uint32_t part,
 		struct gm_error *err);
@@ -24,7 +33,7 @@ struct gm_copies *gm_copies_new(struct gm_plugin *plugin, const struct gm_copies
 {
 	struct gm_copies *copies = gm_alloc(1, sizeof(*copies), err);
 	const struct gm_plugin_copier copier = {.copy = copy, .stop = stop, .user = copies};
-	struct gm_link_options link = {.throttle = options->throttle};
+	struct gm_link_options link = {.throttle = options->throttle, .on_copied = on_copied, .user = copies};
 	int status = GM_OK;
 
 	uint32_t n_item = options->n_layer * options->n_expert;
@@ -32,6 +41,7 @@ struct gm_copies *gm_copies_new(struct gm_plugin *plugin, const struct gm_copies
 	if (!copies)
 		return NULL;
 	copies->plugin = plugin;
+	copies->spans = options->spans;
 	copies->n_layer = options->n_layer;
 	copies->n_expert = options->n_expert;
 	copies->job_of = gm_alloc(n_item, sizeof(*copies->job_of), err);
@@ -182,7 +192,7 @@ static int wait_for(struct gm_copies *copies, const struct gm_schedule *schedule
 {
 	int status;
 
-	if (copies->job[c] == NO_JOB) /* waited for and given back by another multiplication */
+	if (copies->job[c] == NO_JOB) /* waited for and given back for another tensor */
 		return GM_OK;
 	status = gm_link_wait(copies->link, copies->job[c], NULL, err);
 	if (schedule->n_part > 1 && !schedule->copy[c].ordered) {

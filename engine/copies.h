@@ -1,6 +1,6 @@
 /* Copies into slots by the link (engine/link.h), beside the work: what a schedule fetches starts as soon as it is known, ahead of what
- * is admitted in the background, which lands when it has arrived. Where a schedule has several parts, each multiplication orders its own copies
- * part by part, since a slot must not be overwritten before all rows that use it are computed.
+ * is admitted in the background, which lands when it has arrived. Where a schedule has several parts, each part's copies are ordered just before it
+ * is computed, since a slot must not be overwritten before all rows that use it are computed.
  *
  * Without a link the plugin copies by itself, at once.
  */
@@ -10,6 +10,7 @@
 #include "engine/link.h"
 #include "engine/plugin.h"
 #include "engine/slots.h"
+#include "engine/spans.h"
 
 struct gm_copies;
 
@@ -17,6 +18,7 @@ struct gm_copies_options {
 	uint32_t n_layer, n_expert, n_slot; /* n_slot: of all pools together */
 	struct gm_throttle throttle;        /* plays a slower link */
 	const struct gm_link_ops *ops;      /* NULL: the plugin's */
+	struct gm_spans *spans;             /* hear of all copies; may be NULL */
 };
 
 /* Becomes the plugin's copier. plugin must outlive it. */

@@ -32,6 +32,7 @@
 
 struct gm_link;
 struct gm_expert_store;
+struct gm_link_times;
 
 #define GM_LINK_MAX_PIECE 4u /* GM_EXPERT_STORE_MAX_PART */
 #define GM_LINK_LOST (-100)  /* the device is gone: for the ops alone, callers see GM_ERR_IO */
@@ -72,6 +73,10 @@ struct gm_link_options {
 	uint32_t max_job;                  /* jobs queued, under way, or not released; 1 ... 2^20 */
 	struct gm_throttle throttle;       /* of a job, see below */
 	const struct gm_pace_clock *clock; /* NULL: the real one */
+	/* Hears of every copy that has arrived; may be NULL. demand: it was started as one. Called by any thread with the link's lock held: must not call
+	 * the link. */
+	void (*on_copied)(void *user, uint64_t tag, bool demand, const struct gm_link_times *times);
+	void *user;
 };
 
 /* Throttled, a job counts from the moment when the link was free and the job and its bytes were there, so that the thread's waking up and the

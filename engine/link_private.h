@@ -13,6 +13,7 @@ enum gm_link_state { GM_LINK_FREE, GM_LINK_QUEUED, GM_LINK_RUNNING, GM_LINK_ARRI
 
 struct gm_link_job {
 	enum gm_link_state state;
+	bool demand;   /* it was started as one */
 	bool owned;    /* by the caller: a demand job or a promoted one */
 	bool released; /* the owner does not wait for it */
 	struct gm_link_request request;

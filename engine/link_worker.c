@@ -45,6 +45,8 @@ void gm_link_settle(struct gm_link *link)
 	link->stats.n_copied++;
 	link->stats.bytes += request_bytes(&j->request);
 	link->stats.busy_us += j->times.arrived_us - j->times.started_us;
+	if (link->options.on_copied)
+		link->options.on_copied(link->options.user, j->request.tag, j->demand, &j->times);
 	end_job(link, job);
 }
 
@@ -113,6 +115,7 @@ static void start_job(struct gm_link *link, uint32_t job, double ready_us)
 	const struct gm_throttle *throttle = &link->options.throttle;
 
 	j->state = GM_LINK_RUNNING;
+	j->demand = j->owned;
 	link->running = job;
 	j->times.started_us = gm_link_now_us(link);
 	if (gm_throttle_is_on(throttle)) {

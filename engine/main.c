@@ -4,6 +4,7 @@
 #include "engine/bench.h"
 #include "recorder/model_options.h"
 #include "recorder/texts.h"
+#include "sim/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,9 @@ enum {
 	SUBSTITUTE_WEIGHT,
 	DROP_WEIGHT,
 	RECORD,
+	ARRIVALS,
+	TRACE_EVENTS,
+	TRACE_TOKENS,
 	N_TOKEN,
 	N_ROUND,
 	ONLY,
@@ -74,6 +78,11 @@ static const struct gm_option run_options[] = {
 	{TEMPERATURE, 0, "temperature", "T", "draw from softmax(logits / T); 0: the likeliest [0]"},
 	{SEED, 0, "seed", "N", "seed of the draws [1]"},
 	{RECORD, 0, "record", "TRACE", "record the router's logits as they were under the policy"},
+	{ARRIVALS, 0, "arrivals", "FILE",
+	 "with --record: what had landed by which event, with which sim run --arrivals\ncounts what the engine counted"},
+	{TRACE_EVENTS, 0, "trace-events", "FILE", "write what really happened as Chrome trace events (for Perfetto)"},
+	{TRACE_TOKENS, 0, "trace-tokens", "FROM..TO",
+	 "of the passes that begin with these tokens, both ends included; the\nprompt's first is 0 [0..15]"},
 	{0, 0, NULL, NULL, NULL},
 };
 
@@ -99,7 +108,7 @@ struct state {
 	uint32_t n_token, n_round;
 	enum gm_bench_only only;
 	const char *csv, *profile;
-	bool has_defaults, verbose, quiet, at_once;
+	bool has_defaults, has_range, verbose, quiet, at_once;
 };
 
 /* lists: a policy option takes several values. */
@@ -230,6 +239,15 @@ static int take_run_option(int id, const char *value, void *state, struct gm_err
 	case RECORD:
 		s->run.record = value;
 		return GM_OK;
+	case ARRIVALS:
+		s->run.arrivals = value;
+		return GM_OK;
+	case TRACE_EVENTS:
+		s->run.trace_events = value;
+		return GM_OK;
+	case TRACE_TOKENS:
+		s->has_range = true;
+		return gm_timeline_tokens(value, &s->run.events_from, &s->run.events_end, err);
 	default:
 		return take_option(s, id, value, err);
 	}
@@ -278,15 +296,25 @@ static int check_usage(const struct state *s, struct gm_error *err)
 		return gm_fail(err, GM_ERR_USAGE, "nothing is read: --host-experts and --disk-...: with --experts read");
 	if (s->at_once && gm_throttle_is_on(throttle))
 		return gm_fail(err, GM_ERR_USAGE, "a slow link that is not used: --at-once: leave out --link-...");
+	if (s->run.arrivals && (!s->run.record || strcmp(s->run.record, "-") == 0))
+		return gm_fail(err, GM_ERR_USAGE,
+			       "arrivals without a trace that they are of: --arrivals: give --record a file");
+	if (s->has_range && !s->run.trace_events)
+		return gm_fail(err, GM_ERR_USAGE,
+			       "tokens of a timeline that is not written: --trace-tokens: give --trace-events FILE");
 	return GM_OK;
 }
 
 static int check_files(const struct state *s, struct gm_error *err)
 {
 	const struct gm_file_use mine[] = {
-		{s->run.model, "--model", false},  {s->texts.n ? s->texts.path[0] : NULL, "--file", false},
-		{s->run.record, "--record", true}, {s->csv, "--csv", true},
+		{s->run.model, "--model", false},
+		{s->texts.n ? s->texts.path[0] : NULL, "--file", false},
+		{s->run.record, "--record", true},
+		{s->run.arrivals, "--arrivals", true},
+		{s->csv, "--csv", true},
 		{s->profile, "--profile", true},
+		{s->run.trace_events, "--trace-events", true},
 	};
 	const size_t n_mine = sizeof(mine) / sizeof(*mine);
 	struct gm_file_use *use, *larger;
@@ -318,6 +346,7 @@ static int prepare(struct state *s, bool lists, struct gm_error *err)
 		s->run.prompt_size = s->texts.text[0].size;
 	}
 	s->run.cache.beside = !s->at_once;
+	s->run.events_end = s->has_range ? s->run.events_end + 1 : GM_TIMELINE_TOKENS;
 	gm_model_set_verbose(&s->run.hook, s->verbose);
 	s->run.text = stdout;
 	return GM_OK;

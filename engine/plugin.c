@@ -325,6 +325,13 @@ const char *gm_plugin_device(const struct gm_plugin *plugin)
 	return ggml_backend_dev_name(plugin_inner(plugin->device));
 }
 
+void gm_plugin_set_spans(struct gm_plugin *plugin, struct gm_spans *spans)
+{
+	plugin_watch_reads(plugin, false); /* the reader's thread may be about to tell */
+	plugin->spans = spans;
+	plugin_watch_reads(plugin, spans != NULL);
+}
+
 void gm_plugin_schedule(struct gm_plugin *plugin, const struct gm_schedule *schedule)
 {
 	plugin->schedule = schedule;

@@ -1,6 +1,6 @@
 /* The expert cache as a backend of ggml, for an unpatched llama.cpp. A plugin takes the expert tensors of one model: they lie in host
  * memory, slots for some of them lie on the inner device (a GPU, or the CPU as a stand-in), and llama.cpp's scheduler hands over every
- * multiplication with them (MUL_MAT_ID), which runs on the inner device over the slots, as a schedule says.
+ * multiplication with them (MUL_MAT_ID) and what stands between, which runs on the inner device over the slots, as a schedule says.
  *
  * Until there are slots (while a model is opened), each row is computed from slots that are filled for it alone.
  *
@@ -12,6 +12,7 @@
 
 #include "engine/link.h"
 #include "engine/schedule.h"
+#include "engine/spans.h"
 #include "engine/store.h"
 
 #include <stddef.h>
@@ -59,7 +60,8 @@ uint64_t gm_plugin_pool_bytes(const struct gm_plugin *plugin);
 
 /* Where copies come from that a schedule wants. The plugin's own copies them when a multiplication needs them. */
 struct gm_plugin_copier {
-	/* Returns when the copies first ... first + n - 1 of a schedule are there, as far as a part is concerned (the index of a piece). */
+	/* Returns when the copies first ... first + n - 1 of a schedule are there, as far as a part is concerned (the index of a piece;
+	 * GM_PLUGIN_MAX_PART: all of them). */
 	int (*copy)(void *user, const struct gm_schedule *schedule, uint32_t first, uint32_t n, uint32_t part,
 		    struct gm_error *err);
 	/* What is copied from goes away: returns when nothing is copied any more. */
@@ -85,6 +87,10 @@ int gm_plugin_put(struct gm_plugin *plugin, uint32_t layer, uint32_t expert, uin
 /* The host's cache of experts that stay in the file starts cold. */
 void gm_plugin_reset_store(struct gm_plugin *plugin);
 
+/* Hear of computing with experts, of reads, and of copies that the plugin makes itself, while there are schedules. NULL: nobody. Between
+ * passes; they must outlive the plugin's use. */
+void gm_plugin_set_spans(struct gm_plugin *plugin, struct gm_spans *spans);
+
 /* What the operations that follow do, until the next call. The schedule must stay. NULL: none, an operation that comes now fails. */
 void gm_plugin_schedule(struct gm_plugin *plugin, const struct gm_schedule *schedule);
 
@@ -94,9 +100,9 @@ const struct gm_error *gm_plugin_error(const struct gm_plugin *plugin);
 void gm_plugin_refuse(struct gm_plugin *plugin, const struct gm_error *why);
 
 struct gm_plugin_stats {
-	uint64_t n_op, n_part;  /* multiplications with experts, and the parts they were computed in */
-	uint64_t n_copy, bytes; /* parts of experts that were copied, of schedules */
-	double copy_us, compute_us;
+	uint64_t n_op, n_part;      /* multiplications with experts, and the parts they were computed in */
+	uint64_t n_copy, bytes;     /* parts of experts that were copied, of schedules */
+	double copy_us, compute_us; /* waiting for copies; computing with experts, what stands between included */
 	/* of experts that stay in the file, since the plugin was made; 0 where none do */
 	uint64_t n_read, read_bytes;
 	double read_us;

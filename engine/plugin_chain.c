@@ -258,12 +258,12 @@ static struct ggml_tensor *share_step(const struct chain *chain, const struct st
 	return its;
 }
 
-/* At most MAX_BLOCK, one after the other. */
-static enum ggml_status compute(const struct chain *chain, const struct block *block, uint32_t n)
+/* At most MAX_BLOCK, one after the other. expert: whose picks they are, UINT32_MAX: several. */
+static enum ggml_status compute(const struct chain *chain, const struct block *block, uint32_t n, uint32_t expert)
 {
 	struct plugin_backend *backend = chain->backend;
 	struct ggml_cgraph *graph = ggml_new_graph_custom(backend->context, PLUGIN_MAX_NODE, false);
-	double start = now_us();
+	double start = now_us(), end;
 	enum ggml_status status;
 
 	for (uint32_t b = 0; b < n; b++)
@@ -271,7 +271,9 @@ static enum ggml_status compute(const struct chain *chain, const struct block *b
 			ggml_graph_add_node(graph, share_step(chain, &chain->step[s], &block[b]));
 	status = ggml_backend_graph_compute(backend->inner, graph);
 	ggml_reset(backend->context);
-	chain->plugin->stats.compute_us += now_us() - start;
+	end = now_us();
+	chain->plugin->stats.compute_us += end - start;
+	gm_spans_experts(chain->plugin->spans, chain->schedule->layer, expert, start, end);
 	return status;
 }
 
@@ -320,9 +322,13 @@ static int get_part(const struct chain *chain, const struct plugin_weight *weigh
 	if (plugin->copier.copy)
 		return plugin->copier.copy(plugin->copier.user, chain->schedule, first, n,
 					   whole ? GM_PLUGIN_MAX_PART : weight->part, &plugin->err);
-	for (uint32_t c = first; c < first + n && status == GM_OK; c++)
+	for (uint32_t c = first; c < first + n && status == GM_OK; c++) {
+		double start = now_us();
+
 		status = whole ? gm_plugin_put(plugin, chain->schedule->layer, copy[c].expert, copy[c].slot, &plugin->err)
 			       : plugin_copy(weight, copy[c].expert, weight->slots, copy[c].slot);
+		gm_spans_add(plugin->spans, GM_LANE_LINK, "fetch", chain->schedule->layer, copy[c].expert, start, now_us());
+	}
 	return status;
 }
 
@@ -364,7 +370,7 @@ static enum ggml_status run_parts(const struct chain *chain)
 			c++;
 		if (c > first_copy && get_copies(chain, first_copy, c - first_copy) < 0)
 			return GGML_STATUS_FAILED;
-		status = compute(chain, &block, 1);
+		status = compute(chain, &block, 1, UINT32_MAX);
 		first = schedule->end[p];
 	}
 	return status;
@@ -384,7 +390,7 @@ static enum ggml_status compute_picks(const struct chain *chain, uint32_t copy)
 {
 	enum ggml_status status = GGML_STATUS_SUCCESS;
 	struct block block[PLUGIN_MAX_NODE / MAX_STEP];
-	uint32_t n = 0;
+	uint32_t n = 0, expert = copy == NO_COPY ? UINT32_MAX : chain->schedule->copy[copy].expert;
 
 	for (uint32_t pick = 0; pick < chain->top_k && status == GGML_STATUS_SUCCESS; pick++) {
 		if (copy_of(chain->schedule, pick) != copy)
@@ -394,12 +400,12 @@ static enum ggml_status compute_picks(const struct chain *chain, uint32_t copy)
 			continue;
 		}
 		if (n == sizeof(block) / sizeof(*block)) {
-			status = compute(chain, block, n);
+			status = compute(chain, block, n, expert);
 			n = 0;
 		}
 		block[n++] = (struct block){.n_row = 1, .pick = pick, .n_pick = 1};
 	}
-	return n > 0 && status == GGML_STATUS_SUCCESS ? compute(chain, block, n) : status;
+	return n > 0 && status == GGML_STATUS_SUCCESS ? compute(chain, block, n, expert) : status;
 }
 
 /* R15: hits and substitutes while the link copies, then what is fetched in the order of requests. */

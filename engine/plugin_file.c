@@ -127,6 +127,23 @@ int plugin_store_open(struct gm_plugin *plugin, const struct gm_plugin_options *
 	return gm_expert_store_start(plugin->store, err);
 }
 
+static void on_read(void *user, uint32_t layer, uint32_t expert, double start_us, double end_us)
+{
+	const struct gm_plugin *plugin = user;
+	uint32_t l = 0;
+
+	/* the store counts the file's layers with experts, the plugin those that the schedules are about */
+	while (l < plugin->n_layer && plugin->store_layer[plugin->model_layer[l]] != layer)
+		l++;
+	gm_spans_add(plugin->spans, GM_LANE_DISK, "read", l, expert, start_us, end_us);
+}
+
+void plugin_watch_reads(struct gm_plugin *plugin, bool wanted)
+{
+	if (plugin->store)
+		gm_expert_store_watch(plugin->store, wanted ? on_read : NULL, plugin);
+}
+
 /* --- experts, wherever they lie --- */
 
 int plugin_hold(struct gm_plugin *plugin, uint32_t model_layer, uint32_t expert, struct plugin_expert *held,

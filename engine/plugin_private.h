@@ -37,6 +37,7 @@ struct gm_plugin {
 	uint32_t *store_layer;          /* [MAX_MODEL_LAYER] a layer's number there */
 	struct gm_plugin_copier copier; /* copy NULL: our own */
 	ggml_backend_t link;            /* of the link's thread; NULL: none was asked for */
+	struct gm_spans *spans;         /* may be NULL */
 	const struct gm_schedule *schedule;
 	uint64_t n_schedule; /* how many were set: names the one that is */
 	struct gm_error err;
@@ -68,6 +69,8 @@ struct plugin_expert {
 };
 int plugin_hold(struct gm_plugin *plugin, uint32_t model_layer, uint32_t expert, struct plugin_expert *held,
 		struct gm_error *err);
+/* Reads are told to the plugin's spans, or not. */
+void plugin_watch_reads(struct gm_plugin *plugin, bool wanted);
 void plugin_let_go(struct gm_plugin *plugin, const struct plugin_expert *held);
 
 /* --- plugin_slots.c --- */

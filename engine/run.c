@@ -4,6 +4,8 @@
 #include "base/progress.h"
 #include "emulate/policy_recording.h"
 #include "recorder/sample.h"
+#include "sim/timeline.h"
+#include "traces/reader.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,6 +18,12 @@ struct run {
 	struct gm_hook *hook;
 	struct gm_cache *cache;
 	struct gm_recording *recording;
+	struct gm_landings_writer landings; /* output.stream NULL: not wanted */
+	struct gm_error landing_err;        /* of on_landed, which cannot return it */
+	uint64_t n_token;
+	struct gm_output events; /* stream NULL: not wanted */
+	struct gm_timeline timeline;
+	struct gm_spans *spans;
 	struct gm_sampler sampler;
 	int32_t *prompt;
 	size_t n_prompt;
@@ -23,10 +31,19 @@ struct run {
 	uint32_t n_last; /* tokens of the last pass */
 };
 
+static void on_landed(void *user, uint64_t event, const struct gm_landing *landing)
+{
+	struct run *run = user;
+
+	(void)event;
+	gm_landings_put(&run->landings, landing, &run->landing_err);
+}
+
 static int open_model(struct run *run, struct gm_error *err)
 {
 	struct gm_hook_options hook = run->options->hook;
 	struct gm_plugin_options plugin = run->options->plugin;
+	struct gm_cache_options cache = run->options->cache;
 
 	gm_hook_load_library();
 	plugin.model = run->options->model;
@@ -39,7 +56,12 @@ static int open_model(struct run *run, struct gm_error *err)
 	run->preloads = run->hook ? gm_preloads_new(err) : NULL;
 	if (!run->preloads)
 		return err->code;
-	run->cache = gm_cache_new(run->hook, run->plugin, run->options->settings, run->preloads, &run->options->cache, err);
+	cache.spans = run->spans;
+	if (run->options->arrivals) {
+		cache.on_landed = on_landed;
+		cache.user = run;
+	}
+	run->cache = gm_cache_new(run->hook, run->plugin, run->options->settings, run->preloads, &cache, err);
 	run->logprob = run->cache ? gm_alloc(gm_hook_info(run->hook)->n_ubatch, sizeof(*run->logprob), err) : NULL;
 	return run->logprob ? GM_OK : err->code;
 }
@@ -80,6 +102,52 @@ static int open_recording(struct run *run, struct gm_error *err)
 	return run->recording ? GM_OK : err->code;
 }
 
+static int open_arrivals(struct run *run, struct gm_error *err)
+{
+	const struct gm_settings *settings = gm_cache_settings(run->cache);
+	char hash[GM_HASH_TEXT], policy[256];
+
+	if (!run->options->arrivals)
+		return GM_OK;
+	GM_TRY(gm_plan_policy_hash(gm_cache_plan(run->cache), settings, hash, err));
+	gm_settings_describe(settings, policy, sizeof(policy));
+	return gm_landings_open(&run->landings, run->options->arrivals, hash, policy, err);
+}
+
+/* The trace is whole: it has a name now, and a hash. */
+static int end_arrivals(struct run *run, struct gm_error *err)
+{
+	struct gm_trace *trace;
+	int status;
+
+	if (!run->options->arrivals)
+		return GM_OK;
+	if (!(trace = gm_trace_open(run->options->record, err)))
+		return err->code;
+	status = gm_landings_commit(&run->landings, gm_trace_hash(trace), err);
+	gm_trace_close(trace);
+	return status;
+}
+
+static int open_events(struct run *run, struct gm_error *err)
+{
+	if (!run->options->trace_events)
+		return GM_OK;
+	GM_TRY(gm_output_open(&run->events, run->options->trace_events, err));
+	gm_timeline_begin(&run->timeline, run->events.stream, run->options->model);
+	run->spans = gm_spans_new(&run->timeline.sink, err);
+	return run->spans ? GM_OK : GM_ERR_MEMORY;
+}
+
+/* Nothing is copied any more. */
+static int end_events(struct run *run, struct gm_error *err)
+{
+	if (!run->spans)
+		return GM_OK;
+	gm_timeline_end(&run->timeline);
+	return gm_output_commit(&run->events, err);
+}
+
 /* --- parts --- */
 
 static void begin_part(struct run *run, struct gm_run_part *part)
@@ -100,10 +168,15 @@ static void end_part(struct run *run, struct gm_run_part *part)
 
 static int pass(struct run *run, struct gm_run_part *part, const int32_t *token, uint32_t n, struct gm_error *err)
 {
+	gm_spans_begin_pass(run->spans,
+			    run->n_token >= run->options->events_from && run->n_token < run->options->events_end);
 	GM_TRY(gm_cache_pass(run->cache, token, n, run->logprob, err));
+	gm_spans_end_pass(run->spans);
 	run->n_last = n;
+	run->n_token += n;
 	part->tokens += n;
-	return GM_OK;
+	gm_landings_pass(&run->landings, run->n_token);
+	return run->landing_err.code ? gm_fail(err, run->landing_err.code, "%s", run->landing_err.text) : GM_OK;
 }
 
 static int run_prompt(struct run *run, struct gm_run_part *part, struct gm_error *err)
@@ -149,9 +222,11 @@ static int generate(struct run *run, struct gm_run_result *result, struct gm_err
 
 static int run_all(struct run *run, struct gm_run_result *result, struct gm_error *err)
 {
+	GM_TRY(open_events(run, err));
 	GM_TRY(open_model(run, err));
 	GM_TRY(read_prompt(run, err));
 	GM_TRY(open_recording(run, err));
+	GM_TRY(open_arrivals(run, err));
 	snprintf(result->device, sizeof(result->device), "%s", gm_plugin_device(run->plugin));
 	gm_settings_describe(gm_cache_settings(run->cache), result->policy, sizeof(result->policy));
 	GM_TRY(gm_cache_begin_sequence(run->cache, "prompt", NULL, err));
@@ -172,9 +247,16 @@ int gm_run(const struct gm_run_options *options, struct gm_run_result *result, s
 	memset(result, 0, sizeof(*result));
 	status = run_all(&run, result, err);
 	closed = gm_recording_close(run.recording, status == GM_OK, NULL, err);
+	if (status == GM_OK && closed == GM_OK)
+		status = end_arrivals(&run, err);
+	gm_landings_discard(&run.landings);
 	free(run.logprob);
 	free(run.prompt);
 	gm_cache_free(run.cache);
+	if (status == GM_OK && closed == GM_OK)
+		status = end_events(&run, err);
+	gm_output_discard(&run.events);
+	gm_spans_free(run.spans);
 	gm_hook_close(run.hook);
 	gm_plugin_free(run.plugin);
 	gm_preloads_free(run.preloads);
@@ -193,11 +275,12 @@ static void print_part(FILE *out, const char *name, const struct gm_run_part *pa
 	const struct gm_engine_stats *s = &part->stats;
 	double n = part->tokens ? (double)part->tokens : 1, us = part->seconds * 1e6;
 
-	fprintf(out, "%-10s %7" PRIu64 " %9.1f %7.2f %6" PRIu64 " %9.2f %7.2f %7.2f %8.3f %9.1f %9.1f %9.1f\n", name,
+	fprintf(out, "%-10s %7" PRIu64 " %9.1f %7.2f %6" PRIu64 " %9.2f %7.2f %7.2f %8.3f %9.1f %9.1f %9.1f %9.1f\n", name,
 		part->tokens, part->seconds > 0 ? (double)part->tokens / part->seconds : 0,
 		share((double)s->hits, (double)s->accesses), s->late_hits, (double)s->fetches / n,
 		share((double)s->substitutions, (double)s->picks), 100 * (s->substituted_mass + s->dropped_mass),
-		(double)s->link_bytes / n / 1e6, s->compute_us / n, s->copy_us / n, (us - s->compute_us - s->copy_us) / n);
+		(double)s->link_bytes / n / 1e6, us / n, s->compute_us / n, s->copy_us / n,
+		(us - s->compute_us - s->copy_us) / n);
 }
 
 void gm_run_print(FILE *out, const struct gm_run_result *result)
@@ -207,11 +290,9 @@ void gm_run_print(FILE *out, const struct gm_run_result *result)
 
 	fprintf(out, "%s, on %s: %u slots%s, %s for experts\n", result->policy, result->device, s->n_slot,
 		strstr(result->policy, "global") ? " in one pool" : " a layer", gm_format_bytes(s->device_bytes, size));
-	fprintf(out,
-		"                                                                             |------ us/token -------\n"
-		"             tokens tokens/s  hits %%   late fetch/tok subst.%%  mass %%   MB/tok   experts      wait     "
-		" "
-		"rest\n");
+	fprintf(out, "%73s |------------- us/token --------------\n%10s %7s %9s %7s %6s %9s %7s %7s %8s %9s %9s %9s %9s\n",
+		"", "", "tokens", "tokens/s", "hits %", "late", "fetch/tok", "subst.%", "mass %", "MB/tok", "all",
+		"experts", "wait", "rest");
 	print_part(out, "prompt", &result->prompt);
 	print_part(out, "generated", &result->generated);
 }

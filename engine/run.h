@@ -16,7 +16,10 @@ struct gm_run_options {
 	uint64_t seed;
 	struct gm_plugin_options plugin; /* device, and where experts stay; the model and `gpu` are filled in */
 	const char *record;              /* trace of the router's logits; NULL: none */
+	const char *arrivals;            /* with record, which is a file: what landed when (sim/landings.h); NULL: not */
 	struct gm_hook_options hook;
+	const char *trace_events;         /* timeline of the passes whose first token is in here; NULL: none */
+	uint64_t events_from, events_end; /* tokens of the run, the end excluded */
 	const struct gm_settings *settings;
 	struct gm_cache_options cache;
 	FILE *text; /* takes what is generated, as it comes */

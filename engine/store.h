@@ -96,6 +96,12 @@ int gm_expert_store_start(struct gm_expert_store *store, struct gm_error *err);
  * this returns the last call has ended. Not from within `changed`. */
 void gm_expert_store_listen(struct gm_expert_store *store, void (*changed)(void *user), void *user);
 
+/* `read` hears of every read that went well, and when it began and ended; called by the reader's thread with the store's lock held: must not call
+ * the store. Not for MEMORY, where nothing is read. */
+void gm_expert_store_watch(struct gm_expert_store *store,
+			   void (*read)(void *user, uint32_t layer, uint32_t expert, double start_us, double end_us),
+			   void *user);
+
 /* --- reads --- */
 
 /* Asks for an expert, which is held from now on until gm_expert_store_release(*read). Does not wait for the read, whose errors come from

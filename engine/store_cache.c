@@ -178,6 +178,9 @@ static void read_next(struct gm_expert_store *store, uint32_t record)
 		r->err = err;
 	else
 		store->stats.bytes_read += store->item_bytes[layer_of(store, r->item)];
+	if (!err.code && store->read)
+		store->read(store->read_user, layer_of(store, r->item), r->item % store->options.n_expert, start,
+			    r->end_us);
 	if (err.code && r->cached)
 		evict(store, r->item);
 	else
@@ -291,6 +294,16 @@ void gm_expert_store_listen(struct gm_expert_store *store, void (*changed)(void 
 		pthread_cond_wait(&store->read_ended, &store->lock);
 	store->changed = changed;
 	store->changed_user = user;
+	pthread_mutex_unlock(&store->lock);
+}
+
+void gm_expert_store_watch(struct gm_expert_store *store,
+			   void (*read)(void *user, uint32_t layer, uint32_t expert, double start_us, double end_us),
+			   void *user)
+{
+	pthread_mutex_lock(&store->lock);
+	store->read = read;
+	store->read_user = user;
 	pthread_mutex_unlock(&store->lock);
 }
 

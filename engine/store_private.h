@@ -72,6 +72,8 @@ struct gm_expert_store {
 	void (*changed)(void *user);
 	void *changed_user;
 	bool telling; /* `changed` is being called */
+	void (*read)(void *user, uint32_t layer, uint32_t expert, double start_us, double end_us);
+	void *read_user;
 	uint32_t n_record, first_free;
 	struct gm_expert_store_record *record; /* [n_record] */
 	struct gm_node *queue;                 /* [n_record + 1] records to be read, in the order of issue */

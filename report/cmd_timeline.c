@@ -62,8 +62,9 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 const struct gm_command gm_report_timeline = {
 	.name = "timeline",
 	.usage = "--out TOKEN.svg [options] TIMELINE.json",
-	.help = "Draws the simulated time of one token: what GPU, link, CPU and disk do, layer by layer. The file is what\n"
-		"sim run --trace-events writes; Perfetto (ui.perfetto.dev) opens the same file to look at many tokens.",
+	.help = "Draws the time of one token: what GPU, link, CPU and disk do, layer by layer. The file is what sim run "
+		"or\n"
+		"engine run --trace-events writes; Perfetto (ui.perfetto.dev) opens the same file to look at many tokens.",
 	.example = "report timeline timeline.json --token 5 -o token.svg",
 	.options = tables,
 	.n_table = 1,

@@ -189,14 +189,14 @@ static void compute_after(struct gm_clock *c, struct event_time *t, uint32_t lay
 			  double arrival)
 {
 	double gpu_us = c->hw->gpu_expert_us[layer];
-	double gap = later(0, arrival - t->gpu);
+	double start = later(t->gpu, arrival), gap = later(0, arrival - t->gpu);
 	double disk = earlier(gap, later(0, read_end - t->gpu));
 
 	t->add.disk_wait += disk;
 	t->add.link_wait += gap - disk;
 	t->add.gpu += gpu_us;
-	t->gpu = later(t->gpu, arrival) + gpu_us;
-	tell(c, GM_LANE_GPU, "expert", layer, expert, t->gpu - gpu_us, t->gpu);
+	t->gpu = start + gpu_us;
+	tell(c, GM_LANE_GPU, "expert", layer, expert, start, t->gpu);
 }
 
 /* R14: a copy that starts in this event, ahead of anything queued. */

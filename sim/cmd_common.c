@@ -54,7 +54,7 @@ int gm_sim_check_files(const struct gm_sim_state *state, int n_trace, char *cons
 	size_t n;
 
 	GM_TRY(gm_grid_inputs(state->grid, &use, &n, err));
-	larger = gm_realloc(use, n + (size_t)n_trace + GM_N_SWEEP_FILE + 1, sizeof(*use), err);
+	larger = gm_realloc(use, n + (size_t)n_trace + GM_N_SWEEP_FILE + 2, sizeof(*use), err);
 	if (!larger) {
 		free(use);
 		return GM_ERR_MEMORY;
@@ -62,6 +62,7 @@ int gm_sim_check_files(const struct gm_sim_state *state, int n_trace, char *cons
 	use = larger;
 	for (int i = 0; i < n_trace; i++)
 		use[n++] = (struct gm_file_use){.path = trace[i], .what = "TRACE"};
+	use[n++] = (struct gm_file_use){.path = state->arrivals, .what = "--arrivals"};
 	for (int i = 0; i < GM_N_SWEEP_FILE; i++)
 		use[n++] = (struct gm_file_use){.path = state->path[i], .what = option[i], .is_output = true};
 	use[n++] = (struct gm_file_use){.path = state->other, .what = state->other_option, .is_output = true};

@@ -1,7 +1,6 @@
 /* sim run: one point. */
 #include "sim/commands.h"
 
-#include "base/number.h"
 #include "sim/table.h"
 #include "sim/timeline.h"
 
@@ -9,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_EVENT_TOKENS 16
-
-enum option_id { JSON = 1, TRACE_EVENTS, TRACE_TOKENS };
+enum option_id { JSON = 1, TRACE_EVENTS, TRACE_TOKENS, ARRIVALS };
 
 static const struct gm_option run_options[] = {
 	{JSON, 0, "json", NULL, "print one JSON object instead of the table"},
 	{TRACE_EVENTS, 0, "trace-events", "FILE", "write the simulated timeline as Chrome trace events (for Perfetto)"},
 	{TRACE_TOKENS, 0, "trace-tokens", "FROM..TO", "of these tokens, both ends included [0..15]"},
+	{ARRIVALS, 0, "arrivals", "FILE",
+	 "let copies in the background land as they did in the run of engine that\nrecorded TRACE and FILE; only counts"},
 	{0, 0, NULL, NULL, NULL},
 };
 static const struct gm_option *const tables[] = {gm_policy_options, run_options, gm_split_options};
@@ -25,24 +24,8 @@ struct state {
 	struct gm_sim_state common;
 	bool json, has_range;
 	uint64_t from, to; /* inclusive */
+	struct gm_landings landings;
 };
-
-static int set_range(struct state *state, const char *text, struct gm_error *err)
-{
-	const char *dots = strstr(text, "..");
-	char from[24];
-
-	if (dots && (size_t)(dots - text) < sizeof(from)) {
-		snprintf(from, sizeof(from), "%.*s", (int)(dots - text), text);
-		if (gm_parse_u64(from, "", 0, UINT64_MAX - 1, &state->from, NULL) == GM_OK &&
-		    gm_parse_u64(dots + 2, "", 0, UINT64_MAX - 1, &state->to, NULL) == GM_OK && state->from <= state->to) {
-			state->has_range = true;
-			return GM_OK;
-		}
-	}
-	return gm_fail(err, GM_ERR_USAGE, "not a range of tokens: --trace-tokens \"%.60s\": give FROM..TO, such as 0..15",
-		       text);
-}
 
 static int option(int id, const char *value, void *data, struct gm_error *err)
 {
@@ -57,7 +40,11 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 		state->common.other_option = "--trace-events";
 		return GM_OK;
 	case TRACE_TOKENS:
-		return set_range(state, value, err);
+		state->has_range = true;
+		return gm_timeline_tokens(value, &state->from, &state->to, err);
+	case ARRIVALS:
+		state->common.arrivals = value;
+		return GM_OK;
 	default:
 		return gm_sim_option(&state->common, false, id, value, err);
 	}
@@ -90,6 +77,26 @@ static int check(const struct state *state, const struct gm_settings *settings, 
 		return gm_fail(err, GM_ERR_USAGE,
 			       "two outputs on standard output: --json and a file \"-\": give the file a name");
 	return GM_OK;
+}
+
+/* Measured arrivals leave nothing to simulate: the default profile gives way to one that only counts. */
+static int expand(struct state *state, const struct gm_settings **settings, struct gm_error *err)
+{
+	size_t n;
+
+	GM_TRY(gm_sim_expand(&state->common, false, settings, &n, err));
+	if (!state->common.arrivals || (*settings)->hw_given)
+		return GM_OK;
+	GM_TRY(gm_grid_option(state->common.grid, GM_OPTION_HW, "instant", err));
+	return gm_sim_expand(&state->common, false, settings, &n, err);
+}
+
+static int read_arrivals(struct state *state, struct gm_sweep_options *options, struct gm_error *err)
+{
+	if (!state->common.arrivals)
+		return GM_OK;
+	options->landings = &state->landings;
+	return gm_landings_read(&state->landings, state->common.arrivals, err);
 }
 
 /* Runs the point; its own failure is the command's. */
@@ -129,12 +136,12 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 	struct gm_preloads *preloads = NULL;
 	struct gm_trace *trace = NULL;
 	const struct gm_settings *settings;
-	size_t n;
 	int status;
 
-	GM_TRY(gm_sim_expand(&state->common, false, &settings, &n, err));
+	GM_TRY(expand(state, &settings, err));
 	GM_TRY(check(state, settings, err));
 	GM_TRY(gm_sim_check_files(&state->common, n_operand, operand, err));
+	GM_TRY(read_arrivals(state, &options, err));
 	gm_sim_wants(&state->common, &options);
 	if (!(preloads = gm_preloads_new(err)) || !(trace = gm_trace_open(operand[0], err))) {
 		status = err->code;
@@ -146,7 +153,7 @@ static int run(int n_operand, char **operand, void *data, struct gm_error *err)
 		gm_timeline_begin(&timeline, events.stream, gm_trace_path(trace));
 		options.span = &timeline.sink;
 		options.span_from = state->from;
-		options.span_to = state->has_range ? state->to + 1 : DEFAULT_EVENT_TOKENS;
+		options.span_to = state->has_range ? state->to + 1 : GM_TIMELINE_TOKENS;
 	}
 	GM_TRY_OUT(replay(&sweep, trace, settings, preloads, &options, err));
 	if (state->common.other)
@@ -164,7 +171,10 @@ out:
 
 static void release(void *data)
 {
-	gm_sim_release(&((struct state *)data)->common);
+	struct state *state = data;
+
+	gm_landings_free(&state->landings);
+	gm_sim_release(&state->common);
 }
 
 const struct gm_command gm_sim_run = {

@@ -20,6 +20,7 @@ struct gm_sim_state {
 	const char *path[GM_N_SWEEP_FILE];
 	const char *other; /* one more output, of the command itself, or NULL */
 	const char *other_option;
+	const char *arrivals; /* one more input, of run, or NULL */
 	bool quiet;
 };
 

@@ -274,11 +274,10 @@ static int resolve_hw(struct gm_plan *plan, const struct gm_settings *s, const s
 }
 
 static int resolve_preload(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
-			   struct gm_preloads *preloads, const char **hash, struct gm_error *err)
+			   struct gm_preloads *preloads, struct gm_error *err)
 {
 	const struct preload *item;
 
-	*hash = "";
 	if (!s->preload || s->cpu_layers >= 0)
 		return GM_OK;
 	GM_TRY(get_preload(preloads, s->preload, s->scope, &item, err));
@@ -289,7 +288,7 @@ static int resolve_preload(struct gm_plan *plan, const struct gm_settings *s, co
 			s->preload, item->n_layer, item->n_expert, model->n_layer, model->n_expert);
 	plan->config.preload = item->order;
 	plan->config.n_preload = (size_t)item->n_layer * item->n_expert;
-	*hash = item->hash;
+	snprintf(plan->preload_hash, sizeof(plan->preload_hash), "%s", item->hash);
 	return GM_OK;
 }
 
@@ -364,12 +363,18 @@ static bool never_evicts(const struct gm_core_config *core)
 	return (core->miss.ops->info.flags & GM_NO_INSERT) && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
 }
 
-/* Canonical text of the settings. as_given: for the hash that users see; else policies as they take effect, hardware times only where they
- * can change what is replayed, and no sizes where all are replayed in one. */
-static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_settings *s, const char *preload,
-			 bool as_given)
+enum fingerprint {
+	AS_GIVEN, /* all settings: the hash that users see */
+	REPLAYED, /* policies as they take effect, hardware times only where they can change what is replayed, no sizes where all are replayed in
+		     one */
+	DECIDING, /* what decides on given arrivals */
+};
+
+/* Canonical text of the settings. */
+static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_settings *s, enum fingerprint kind)
 {
 	const struct gm_core_config *core = &plan->config.core;
+	bool as_given = kind != REPLAYED;
 	const struct gm_admit *admit = as_given ? &s->admit : &core->admit;
 	bool sizes = s->scope == GM_SCOPE_LAYER && (as_given || !gm_lru_serves(&plan->config));
 
@@ -381,15 +386,16 @@ static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_
 		put_policy(out, "evict", &s->evict.ops->info, s->evict.arg);
 	put_policy(out, "miss", &s->miss.ops->info, s->miss.arg);
 	put_policy(out, "admit", &admit->ops->info, admit->arg);
-	fprintf(out, "\nprefill %d\nwarmup %" PRIu64 "\nreset %d\npreload %s %d\nhead_only %d", (int)s->prefill, s->warmup,
-		s->reset_per_sequence, preload, s->cpu_layers >= 0, s->head_only);
+	fprintf(out, "\nprefill %d\nwarmup %" PRIu64 "\nreset %d\npreload %s %d\nhead_only %d", (int)s->prefill,
+		kind == DECIDING ? 0 : s->warmup, s->reset_per_sequence, plan->preload_hash, s->cpu_layers >= 0,
+		s->head_only);
 	put_bytes(out, plan);
-	if (as_given || !gm_replay_counts_work(&plan->config))
+	if (kind == AS_GIVEN || (kind == REPLAYED && !gm_replay_counts_work(&plan->config)))
 		put_hw(out, plan);
 }
 
-static int fingerprint(const struct gm_plan *plan, const struct gm_settings *s, const char *preload, bool as_given,
-		       char *hash, struct gm_error *err)
+static int fingerprint(const struct gm_plan *plan, const struct gm_settings *s, enum fingerprint kind, char *hash,
+		       struct gm_error *err)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -397,7 +403,7 @@ static int fingerprint(const struct gm_plan *plan, const struct gm_settings *s, 
 
 	if (!out)
 		return gm_fail(err, GM_ERR_MEMORY, "out of memory: a fingerprint");
-	put_settings(out, plan, s, preload, as_given);
+	put_settings(out, plan, s, kind);
 	if (fclose(out) != 0) {
 		free(text);
 		return gm_fail(err, GM_ERR_MEMORY, "out of memory: a fingerprint");
@@ -418,7 +424,6 @@ static struct gm_admit effective_admit(const struct gm_settings *s)
 static int make(struct gm_plan *plan, const struct gm_settings *s, const struct gm_model *model,
 		const struct gm_trace *trace, struct gm_preloads *preloads, struct gm_error *err)
 {
-	const char *preload_hash;
 	struct gm_core_config *core = &plan->config.core;
 
 	*plan = (struct gm_plan){0};
@@ -440,10 +445,10 @@ static int make(struct gm_plan *plan, const struct gm_settings *s, const struct 
 	GM_TRY(resolve_room(plan, s, model, err));
 	if (trace)
 		GM_TRY(resolve_needs(plan, s, trace, err));
-	GM_TRY(resolve_preload(plan, s, model, preloads, &preload_hash, err));
+	GM_TRY(resolve_preload(plan, s, model, preloads, err));
 	GM_TRY(gm_core_check(core, err));
-	GM_TRY(fingerprint(plan, s, preload_hash, true, plan->hash, err));
-	return fingerprint(plan, s, preload_hash, false, plan->replay_hash, err);
+	GM_TRY(fingerprint(plan, s, AS_GIVEN, plan->hash, err));
+	return fingerprint(plan, s, REPLAYED, plan->replay_hash, err);
 }
 
 int gm_plan_make(struct gm_plan *plan, const struct gm_settings *s, const struct gm_trace *trace,
@@ -456,6 +461,53 @@ int gm_plan_make_live(struct gm_plan *plan, const struct gm_settings *s, const s
 		      struct gm_preloads *preloads, struct gm_error *err)
 {
 	return make(plan, s, model, NULL, preloads, err);
+}
+
+/* --- measured arrivals --- */
+
+int gm_plan_policy_hash(const struct gm_plan *plan, const struct gm_settings *s, char *hash, struct gm_error *err)
+{
+	return fingerprint(plan, s, DECIDING, hash, err);
+}
+
+/* The same settings with other arrivals give other results. */
+static void add_landings(struct gm_plan *plan, const struct gm_landings *landings)
+{
+	uint64_t hash = gm_hash(plan->hash, strlen(plan->hash));
+
+	for (size_t i = 0; i < landings->n; i++) {
+		const struct gm_landing *landing = &landings->landing[i];
+		const uint64_t numbers[] = {hash, landing->token, landing->layer, landing->expert_layer, landing->expert};
+
+		hash = gm_hash(numbers, sizeof(numbers));
+	}
+	gm_hash_format(hash, plan->hash);
+}
+
+int gm_plan_land(struct gm_plan *plan, const struct gm_settings *s, const struct gm_trace *trace,
+		 const struct gm_landings *landings, struct gm_error *err)
+{
+	const char *trace_hash = gm_trace_hash(trace);
+	char hash[GM_HASH_TEXT];
+
+	if (plan->config.timed)
+		return gm_fail(err, GM_ERR_USAGE, "simulated times beside measured arrivals: --hw %.60s: leave it out",
+			       s->profile->name);
+	if (s->prefill == GM_PREFILL_BATCH)
+		return gm_fail(err, GM_ERR_USAGE, "arrivals are row by row: --prefill batch: --prefill token");
+	if (!trace_hash)
+		return gm_fail(err, GM_ERR_USAGE, "a trace on a pipe: --arrivals %.60s: give it as a file", landings->path);
+	if (strcmp(trace_hash, landings->trace_hash) != 0)
+		return gm_fail(err, GM_ERR_USAGE,
+			       "arrivals of another trace: --arrivals %.60s: is of %s, not of %s (%.60s)", landings->path,
+			       landings->trace_hash, trace_hash, gm_trace_path(trace));
+	GM_TRY(gm_plan_policy_hash(plan, s, hash, err));
+	if (strcmp(hash, landings->policy_hash) != 0)
+		return gm_fail(err, GM_ERR_USAGE, "not the settings of the run: --arrivals %.60s: give %s", landings->path,
+			       landings->policy);
+	plan->config.landings = landings;
+	add_landings(plan, landings);
+	return GM_OK;
 }
 
 void gm_plan_free(struct gm_plan *plan)

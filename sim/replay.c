@@ -1,5 +1,6 @@
 #include "sim/replay.h"
 
+#include "sim/player.h"
 #include "traces/select.h"
 
 #include <stdlib.h>
@@ -11,7 +12,8 @@ struct gm_replay {
 	struct gm_core_config core_config; /* the core's own copy: next uses may be added to it */
 	void *core_memory;
 	struct gm_core *core;
-	struct gm_clock *clock; /* NULL: counts only, or timed by_layer */
+	struct gm_clock *clock;   /* NULL: counts only, or timed by_layer */
+	struct gm_player *player; /* NULL: copies land by the clock, or instantly */
 	struct gm_arrivals instant;
 	struct gm_tally *layer; /* [n_layer] */
 	uint64_t tokens, timed_tokens;
@@ -87,7 +89,8 @@ static bool layers_are_apart(const struct gm_replay_config *config)
 {
 	const struct gm_core_config *core = &config->core;
 
-	if (config->prefill == GM_PREFILL_BATCH || config->reset_per_sequence || core->scope == GM_SCOPE_GLOBAL)
+	if (config->prefill == GM_PREFILL_BATCH || config->reset_per_sequence || core->scope == GM_SCOPE_GLOBAL ||
+	    config->landings)
 		return false;
 	if ((core->evict.ops->info.flags | core->miss.ops->info.flags | core->admit.ops->info.flags) & GM_NEEDS_TOKEN_ORDER)
 		return false;
@@ -122,6 +125,11 @@ static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_er
 			return GM_ERR_MEMORY;
 		arrivals = gm_clock_arrivals(r->clock);
 	}
+	if (r->config->landings) {
+		if (!(r->player = gm_player_new(r->config->landings, core, err)))
+			return GM_ERR_MEMORY;
+		arrivals = gm_player_arrivals(r->player);
+	}
 	r->core = gm_core_init(r->core_memory, core, arrivals, scratch);
 	start(r, false);
 	return GM_OK;
@@ -154,6 +162,7 @@ void gm_replay_free(struct gm_replay *r)
 	free(r->core_memory);
 	free(r->work);
 	free(r->clock);
+	gm_player_free(r->player);
 	free(r->layer);
 	free(r->sequence);
 	free(r->row);
@@ -360,8 +369,12 @@ static int replay_pass(struct gm_replay *r, const struct gm_window *w, const str
 		memset(r->row, 0, n * sizeof(*r->row));
 	}
 	set_timeline(r, pass);
+	if (r->player)
+		gm_player_set_token(r->player, pass->first_token);
 	for (uint32_t layer = 0; layer < r->config->core.n_layer; layer++)
 		GM_TRY(replay_event(r, w, pass, layer, err));
+	if (r->player)
+		GM_TRY(gm_player_check(r->player, err));
 	if (r->clock) {
 		gm_clock_set_split(r->clock, pass->timed ? &end : NULL);
 		gm_clock_end_pass(r->clock);
@@ -438,6 +451,11 @@ int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const stru
 		counted_from = warmup - w->first_token < w->n_token ? (uint32_t)(warmup - w->first_token) : w->n_token;
 	GM_TRY(replay_by_layer(r, w, 0, counted_from, false, err));
 	return replay_by_layer(r, w, counted_from, w->n_token, true, err);
+}
+
+int gm_replay_end(const struct gm_replay *r, struct gm_error *err)
+{
+	return r->player ? gm_player_check_end(r->player, err) : GM_OK;
 }
 
 /* --- results --- */

@@ -4,6 +4,7 @@
 
 #include "policies/core.h"
 #include "sim/clock.h"
+#include "sim/landings.h"
 #include "sim/window.h"
 
 struct gm_replay_config {
@@ -16,6 +17,8 @@ struct gm_replay_config {
 	bool head_only; /* a substitute that would have to be sought beyond the ranking is a fallback (head_exhausted) */
 	const uint32_t *preload; /* [n_preload] as gm_core_preload takes it, or NULL */
 	size_t n_preload;
+	/* Copies in the background land when these say, NULL: when the clock does. Not timed, --prefill token. */
+	const struct gm_landings *landings;
 };
 
 /* What one token (or one layer, or one sequence, or the whole trace) came to. */
@@ -50,6 +53,9 @@ void gm_replay_free(struct gm_replay *replay);
 /* Replays one window; windows come in order. `windows` answers for experts beyond the ranking. */
 int gm_replay_window(struct gm_replay *replay, struct gm_windows *windows, const struct gm_window *window,
 		     struct gm_error *err);
+
+/* After the last window: GM_ERR_FORMAT if there are landings that no event has met. */
+int gm_replay_end(const struct gm_replay *replay, struct gm_error *err);
 
 /* Whether such a replay, with neither a token nor a span sink nor tallies by sequence, only counts its events by their work: then its counters
  * do not depend on the hardware's times, and one replay gives the times on any hardware with the same expert bytes. */

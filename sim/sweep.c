@@ -37,6 +37,10 @@ static int plan_points(struct gm_sweep *sweep, const struct gm_settings *setting
 		point->twin = point->leader = i;
 		point->sweep = sweep;
 		int status = gm_plan_make(&point->plan, point->settings, sweep->trace, preloads, &point->error);
+
+		if (status == GM_OK && sweep->options->landings)
+			status = gm_plan_land(&point->plan, point->settings, sweep->trace, sweep->options->landings,
+					      &point->error);
 		if (status == GM_ERR_MEMORY) /* another is the point's, such as a damaged preload trace */
 			return gm_fail(err, status, "%s", point->error.text);
 	}
@@ -249,6 +253,8 @@ static int finish_leader(struct gm_sweep *sweep, size_t leader, struct gm_error 
 	struct gm_point *point = &sweep->point[leader];
 	int status = GM_OK;
 
+	if (point->replay)
+		GM_TRY_OUT(gm_replay_end(point->replay, err));
 	for (size_t i = leader; i < sweep->n_point; i++) {
 		struct gm_point *led = &sweep->point[i];
 

@@ -11,7 +11,8 @@ struct gm_sweep_options {
 	bool per_layer, per_sequence, per_token;
 	const struct gm_span_sink *span; /* timeline of tokens span_from ... span_to - 1, or NULL */
 	uint64_t span_from, span_to;
-	bool quiet; /* no progress */
+	const struct gm_landings *landings; /* of a run under the settings of all points, or NULL */
+	bool quiet;                         /* no progress */
 };
 
 /* What one token of one point came to: what --per-token writes. */

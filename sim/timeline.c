@@ -3,6 +3,8 @@
 #include "base/number.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <string.h>
 
 static const char *const lanes[] = {"GPU", "link", "CPU", "disk"}; /* enum gm_lane */
 
@@ -20,19 +22,37 @@ static void put_string(FILE *out, const char *text)
 	fputc('"', out);
 }
 
+/* Perfetto rounds ts and dur to whole ns, each for itself, and drops a span that then runs into the next one of its lane. So the ends are
+ * rounded here and the length is what lies between them: spans that meet in the model meet in the file. */
 static void put_span(void *user, const struct gm_span *span)
 {
 	FILE *out = ((struct gm_timeline *)user)->stream;
+	double start_ns = round(span->start_us * 1e3), end_ns = round(span->end_us * 1e3);
 	char start[GM_NUMBER_TEXT], length[GM_NUMBER_TEXT];
 
 	fprintf(out, ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%s,\"dur\":%s,\"pid\":1,\"tid\":%d,\"args\":{",
-		span->what, lanes[span->lane], gm_format_double(span->start_us, start),
-		gm_format_double(span->end_us - span->start_us, length), (int)span->lane + 1);
+		span->what, lanes[span->lane], gm_format_double(start_ns / 1e3, start),
+		gm_format_double((end_ns - start_ns) / 1e3, length), (int)span->lane + 1);
 	if (span->layer != UINT32_MAX)
 		fprintf(out, "\"layer\":%" PRIu32, span->layer);
 	if (span->expert != UINT32_MAX)
 		fprintf(out, "%s\"expert\":%" PRIu32, span->layer != UINT32_MAX ? "," : "", span->expert);
 	fputs("}}", out);
+}
+
+int gm_timeline_tokens(const char *text, uint64_t *from, uint64_t *to, struct gm_error *err)
+{
+	const char *dots = strstr(text, "..");
+	char first[24];
+
+	if (dots && (size_t)(dots - text) < sizeof(first)) {
+		snprintf(first, sizeof(first), "%.*s", (int)(dots - text), text);
+		if (gm_parse_u64(first, "", 0, UINT64_MAX - 1, from, NULL) == GM_OK &&
+		    gm_parse_u64(dots + 2, "", 0, UINT64_MAX - 1, to, NULL) == GM_OK && *from <= *to)
+			return GM_OK;
+	}
+	return gm_fail(err, GM_ERR_USAGE, "not a range of tokens: --trace-tokens \"%.60s\": give FROM..TO, such as 0..15",
+		       text);
 }
 
 void gm_timeline_begin(struct gm_timeline *timeline, FILE *stream, const char *title)

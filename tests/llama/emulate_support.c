@@ -112,9 +112,10 @@ double emulated_nll(const struct emulated *run, size_t i)
 }
 
 struct gm_tally replayed(const char *path, const struct gm_settings *settings, struct gm_preloads *preloads,
-			 struct gm_tally *layer, uint32_t n_layer)
+			 const struct gm_landings *landings, struct gm_tally *layer, uint32_t n_layer)
 {
-	const struct gm_sweep_options options = {.memory_bytes = 1 << 28, .per_layer = true, .quiet = true};
+	const struct gm_sweep_options options = {
+		.memory_bytes = 1 << 28, .per_layer = true, .landings = landings, .quiet = true};
 	struct gm_error err = {0};
 	struct gm_trace *trace = gm_trace_open(path, &err);
 	struct gm_sweep sweep = {0};

@@ -39,9 +39,9 @@ const struct gm_emulate_point *emulated_point(const struct emulated *run, size_t
 struct gm_tally emulated_total(const struct emulated *run, size_t i);
 double emulated_nll(const struct emulated *run, size_t i); /* a token */
 
-/* What `sim` makes of a recorded trace under the same settings; layer [n_layer] out. */
+/* What `sim` makes of a recorded trace under the same settings; landings: see struct gm_sweep_options; layer [n_layer] out. */
 struct gm_tally replayed(const char *path, const struct gm_settings *settings, struct gm_preloads *preloads,
-			 struct gm_tally *layer, uint32_t n_layer);
+			 const struct gm_landings *landings, struct gm_tally *layer, uint32_t n_layer);
 
 /* Integer counters alike; masses to the last bits of their sums. */
 void assert_equal_counters(const struct gm_counters *a, const struct gm_counters *b, const char *what);

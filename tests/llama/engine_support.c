@@ -97,6 +97,23 @@ int engined_run(struct engined *run, const int32_t *token, uint32_t n, float *ou
 	return status;
 }
 
+struct gm_recording *engined_record(struct engined *run, const char *path)
+{
+	const struct gm_model *model = gm_hook_model(run->hook);
+	const struct gm_writer_options options = {
+		.kind = GM_KIND_LOGITS, .tail = GM_TAIL_F32, .source = "test", .tool = "test"};
+	struct gm_error err = {0};
+	struct gm_writer *writer = gm_writer_open(path, model, &options, &err);
+	struct gm_recording *recording;
+
+	if (!writer)
+		fail_msg("%s", err.text);
+	recording = gm_recording_open(writer, model->n_expert, 1 << 24, &err);
+	assert_non_null(recording);
+	gm_cache_record(run->cache, recording);
+	return recording;
+}
+
 struct gm_counters engined_counters(const struct engined *run)
 {
 	struct gm_counters sum = {0};

@@ -33,6 +33,9 @@ int engined_with(struct engined *run, const char *const *option, const struct gm
 /* Runs n tokens as one sequence in passes of at most n_ubatch; output [n][n_vocab] may be NULL. */
 int engined_run(struct engined *run, const int32_t *token, uint32_t n, float *output, struct gm_error *err);
 
+/* Records what follows, until the recording is closed. */
+struct gm_recording *engined_record(struct engined *run, const char *path);
+
 /* The same tokens through the emulator, on a hook of the same model without a cache. arrivals: of copies in the background, NULL: instant. output
  * [n][n_vocab] and account out; the account is the caller's to free. */
 void engined_emulate(const struct engined *run, struct gm_hook *stock, struct gm_override override,

@@ -18,7 +18,7 @@ static void compare(struct gm_hook *hook, const struct gm_texts *texts, struct g
 	emulated_run(&run, hook, texts, &options, option);
 	gm_settings_describe(run.settings, what, sizeof(what));
 	total = emulated_total(&run, 0);
-	expected = replayed(options.record, run.settings, run.preloads, layer, n_layer);
+	expected = replayed(options.record, run.settings, run.preloads, NULL, layer, n_layer);
 	assert_int_equal(total.tokens, expected.tokens);
 	assert_equal_counters(&total.count, &expected.count, what);
 	for (uint32_t l = 0; l < n_layer; l++)

@@ -24,13 +24,13 @@ struct played {
 	uint64_t n_event;
 };
 
-static void on_landed(void *user, uint64_t event, uint32_t layer, uint32_t expert)
+static void on_landed(void *user, uint64_t event, const struct gm_landing *landing)
 {
 	struct played *p = user;
 
 	p->landing = realloc(p->landing, (p->n + 1) * sizeof(*p->landing));
 	assert_non_null(p->landing);
-	p->landing[p->n++] = (struct landing){event, layer, expert};
+	p->landing[p->n++] = (struct landing){event, landing->expert_layer, landing->expert};
 }
 
 static void play(struct gm_arrivals *self, struct gm_core *core, uint32_t layer)

@@ -2,28 +2,11 @@
  * the router's logits that the engine recorded. */
 #include "tests/llama/engine_support.h"
 
-#include "recorder/record_header.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { N = 80 };
-
-static struct gm_recording *record_to(const char *path, const struct gm_model *model)
-{
-	const struct gm_writer_options options = {
-		.kind = GM_KIND_LOGITS, .tail = GM_TAIL_F32, .source = "test", .tool = "test"};
-	struct gm_error err = {0};
-	struct gm_writer *writer = gm_writer_open(path, model, &options, &err);
-	struct gm_recording *recording;
-
-	if (!writer)
-		fail_msg("%s", err.text);
-	recording = gm_recording_open(writer, model->n_expert, 1 << 24, &err);
-	assert_non_null(recording);
-	return recording;
-}
 
 static void compare_outputs(const float *mine, const float *its, size_t n, const char *what)
 {
@@ -71,13 +54,12 @@ static void compare(struct both *both, const char *const *option, struct gm_over
 	assert_true(mine && its && model->n_layer <= 64);
 	assert_ok(engined_with(&both->run, option, &options, &err), &err);
 	gm_settings_describe(gm_cache_settings(both->run.cache), what, sizeof(what));
-	recording = record_to(path, model);
-	gm_cache_record(both->run.cache, recording);
+	recording = engined_record(&both->run, path);
 	assert_ok(engined_run(&both->run, both->token, N, mine, &err), &err);
 	assert_ok(gm_recording_close(recording, true, NULL, &err), &err);
 	engined_emulate(&both->run, both->stock, override, NULL, both->token, N, its, &expected);
 	compare_outputs(mine, its, n, what);
-	replayed(path, gm_cache_settings(both->run.cache), both->run.preloads, layer, model->n_layer);
+	replayed(path, gm_cache_settings(both->run.cache), both->run.preloads, NULL, layer, model->n_layer);
 	account = gm_cache_account(both->run.cache);
 	for (uint32_t l = 0; l < model->n_layer; l++) {
 		assert_equal_counters(&account->layer[l].count, &expected.layer[l].count, what);
@@ -181,8 +163,7 @@ static void test_settings(void **state)
 	(void)state;
 	snprintf(kept, sizeof(kept), "%s", preload);
 	open_both(&both, support_fixture("deepseek2-groups"), 1, grids[4]);
-	recording = record_to(kept, gm_hook_model(both.run.hook));
-	gm_cache_record(both.run.cache, recording);
+	recording = engined_record(&both.run, kept);
 	assert_ok(engined_run(&both.run, both.token, N / 2, NULL, &err), &err);
 	assert_ok(gm_recording_close(recording, true, NULL, &err), &err);
 	for (size_t g = 0; g < sizeof(grids) / sizeof(*grids); g++) {
