@@ -49,6 +49,7 @@ close_group() {
 	[ ! -f "$group/memory.force_empty" ] || echo 0 >"$group/memory.force_empty"
 	rmdir "$group"
 }
+trap 'rm -rf "$work"; [ ! -d "$group" ] || close_group' EXIT
 open_group "$limit" || skip "a control group cannot be made: $group: root can"
 close_group
 
