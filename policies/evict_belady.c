@@ -6,10 +6,13 @@
  */
 #include "policies/minima.h"
 
-/* The values of the minima: the farther the next request, the smaller; events are fewer than 2^63. Ties are ids. */
-static uint64_t value_of(uint64_t next)
+/* A key: the farther the next request, the smaller, and below it the id. */
+#define ID_BITS 26                                /* items of a pool: at most 65,536 experts in 1,024 layers */
+#define NEVER ((GM_MINIMA_ABSENT >> ID_BITS) - 1) /* events are fewer than 2^36 */
+
+static uint64_t key_of(uint32_t item, uint64_t next)
 {
-	return next == GM_NEVER ? 0 : GM_MINIMA_ABSENT - 1 - next;
+	return (next == GM_NEVER ? 0 : NEVER - next) << ID_BITS | item;
 }
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
@@ -20,27 +23,28 @@ static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
 
 static void init(void *state, const struct gm_pool_dims *dims, const double *arg, bool again)
 {
+	struct gm_minima *minima = state;
+
 	(void)arg;
 	if (again) {
-		gm_minima_empty(state); /* the future is the trace's, a reset does not change it */
+		gm_minima_empty(minima); /* the future is the trace's, a reset does not change it */
 		return;
 	}
-	gm_minima_init(state, dims->n_item);
-	for (uint32_t i = 0; i < dims->n_item; i++) {
-		gm_minima_set_value(state, i, value_of(dims->first_use ? dims->first_use[i] : GM_NEVER));
-		gm_minima_ties(state)[i] = i;
-	}
+	gm_minima_init(minima, dims->n_item);
+	for (uint32_t i = 0; i < dims->n_item; i++)
+		gm_minima_set(minima, i, GM_MINIMA_ABSENT | key_of(i, dims->first_use ? dims->first_use[i] : GM_NEVER));
 }
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
-	gm_minima_enter_pending(state);
+	struct gm_minima *minima = state;
+
+	gm_minima_enter_pending(minima);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
+		uint64_t absent = minima->key[item] & GM_MINIMA_ABSENT;
 
-		gm_minima_set_value(state, item, value_of(requests->next_use[i]));
-		if (gm_minima_has(state, item))
-			gm_minima_enter(state, item); /* its next request moved away: its value shrank */
+		gm_minima_set(minima, item, absent | key_of(item, requests->next_use[i]));
 	}
 }
 
@@ -53,13 +57,10 @@ static void insert(void *state, uint32_t item, bool preload)
 static uint32_t victim_or_bypass(void *state, const struct gm_candidates *candidates, uint32_t incoming)
 {
 	uint32_t best = gm_minima_victim(state, candidates, incoming);
-	uint64_t least, own;
 
 	if (best == GM_NO_ITEM || incoming == GM_NO_ITEM)
 		return best;
-	least = gm_minima_value(state, best);
-	own = gm_minima_value(state, incoming);
-	return own < least || (incoming < best && own == least) ? incoming : best;
+	return gm_minima_key(state, incoming) < gm_minima_key(state, best) ? incoming : best;
 }
 
 extern const struct gm_evict_ops gm_evict_belady, gm_evict_belady_bypass;

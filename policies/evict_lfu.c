@@ -3,15 +3,17 @@
  */
 #include "policies/minima.h"
 
-/* Behind the minima, whose values are counts and whose ties are ticks of the last access. */
+/* A key is the count above the tick of the last access. Ticks are numbered anew when they run out, which changes no order; counts end at
+ * MAX_COUNT, 3.2 thousand million, which they cannot pass before that. */
+#ifndef GM_LFU_TICK_BITS
+#define GM_LFU_TICK_BITS 30
+#endif
+#define LAST_TICK ((UINT64_C(1) << GM_LFU_TICK_BITS) - 1)
+#define MAX_COUNT ((GM_MINIMA_ABSENT >> GM_LFU_TICK_BITS) - 1 - LAST_TICK)
+
 struct own {
 	uint64_t tick;
 };
-
-static struct own *own_of(struct gm_minima *minima)
-{
-	return (struct own *)(void *)((char *)minima + minima->end);
-}
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
 {
@@ -21,31 +23,74 @@ static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
 
 static void init(void *state, const struct gm_pool_dims *dims, const double *arg, bool again)
 {
+	struct own *own;
+
 	(void)arg, (void)again;
 	gm_minima_init(state, dims->n_item);
-	own_of(state)->tick = 0;
+	own = gm_minima_own(state);
+	own->tick = 0;
+}
+
+/* The item with the smallest tick above `last`; GM_NO_ITEM: there is none. */
+static uint32_t next_accessed(const struct gm_minima *minima, uint64_t last)
+{
+	uint32_t next = GM_NO_ITEM;
+	uint64_t least = LAST_TICK + 1;
+
+	for (uint32_t i = 0; i < minima->n_item; i++) {
+		uint64_t tick = minima->key[i] & LAST_TICK;
+
+		if (tick > last && tick < least) {
+			least = tick;
+			next = i;
+		}
+	}
+	return next;
+}
+
+/* Ticks become 1, 2, ... in their order. */
+static void number_anew(struct gm_minima *minima, struct own *own)
+{
+	uint64_t last = 0;
+	uint32_t item;
+
+	own->tick = 0;
+	while ((item = next_accessed(minima, last)) != GM_NO_ITEM) {
+		uint64_t absent = minima->key[item] & GM_MINIMA_ABSENT;
+		uint64_t count = gm_minima_key(minima, item) >> GM_LFU_TICK_BITS;
+
+		last = minima->key[item] & LAST_TICK;
+		count = count < MAX_COUNT ? count : MAX_COUNT;
+		minima->key[item] = absent | count << GM_LFU_TICK_BITS | ++own->tick;
+	}
+	gm_minima_changed(minima);
 }
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
-	const struct gm_minima_arrays arrays = gm_minima_arrays(state);
-	struct own *own = own_of(state);
+	struct gm_minima *minima = state;
+	struct own *own = gm_minima_own(minima);
+
+	gm_minima_enter_pending(minima);
+	if (own->tick + requests->n > LAST_TICK)
+		number_anew(minima, own);
 	uint64_t tick = own->tick;
 
-	gm_minima_enter_pending(state);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 
-		gm_minima_grow(&arrays, item, arrays.key[item] + 1, ++tick);
+		gm_minima_set(minima, item, (minima->key[item] | LAST_TICK) + 1 + ++tick);
 	}
 	own->tick = tick;
 }
 
 static void insert(void *state, uint32_t item, bool preload)
 {
+	struct gm_minima *minima = state;
+
 	if (preload)
-		gm_minima_ties(state)[item] = ++own_of(state)->tick;
-	gm_minima_land(state, item);
+		minima->key[item] += ++((struct own *)gm_minima_own(minima))->tick; /* its count and tick were 0 */
+	gm_minima_land(minima, item);
 }
 
 extern const struct gm_evict_ops gm_evict_lfu;

@@ -1,56 +1,54 @@
 /* lfu-decay:HALFLIFE: lfu whose counts fade by half every HALFLIFE tokens: count <- count * 2^(-delta/h) + 1 at each access, compared after
  * decay to the current token.
  *
- * Multiplied by 2^(t/h), a count no longer changes as time goes by, and an access at token t adds 2^(t/h) to it. So the order of the
- * scaled counts is the order after decay, at every token, and only accesses change it. The scale's origin moves on before 2^(t/h) overflows:
- * all scaled counts are then divided by a power of two, which is exact until they fade to 0, long after they stopped mattering.
+ * Multiplied by 2^(t/h) with t the token of its last access, a count no longer changes as time goes by. So the order of these keys is the
+ * order after decay, at every token, and only accesses change it. The scale's origin moves on before 2^(t/h) overflows: all keys are then
+ * divided by a power of two, which is exact until they fade to 0, long after they stopped mattering.
  *
- * Both forms are rounded, so two counts that differ by less than that could come out in another order than by the formula above as it stands.
- * It is the rule (docs/semantics.md), so it is kept beside the scaled counts, and decides among those within NEAR of the least.
+ * Keys are rounded, so two counts that differ by less than that could come out in another order than by the formula above as it stands. It is the
+ * rule (docs/semantics.md), so it decides among those within NEAR of the least, and among all that faded below TINY.
  */
 #include "policies/minima.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MAX_EXPONENT 512.0
-#define NEAR 1e-9 /* relative; far more than either form's rounding */
+#define MAX_EXPONENT 256.0
+#define BIAS 512.0  /* scaled counts are multiplied by 2^-BIAS: as bits, they are then below GM_MINIMA_ABSENT */
+#define NEAR 1e-9   /* relative; far more than any rounding */
+#define TINY 1e-300 /* doubles lose digits below 2e-308 */
 #define N_FADE 256u
 
-/* Behind the minima, whose values are the scaled counts (doubles >= 0 are ordered as their bits are) and whose ties are ticks of the last
- * access. */
+/* Behind the minima, whose keys are the scaled counts as bits: doubles >= 0 are ordered as their bits are. */
 struct own {
 	uint64_t tick;
 	uint64_t token;      /* for which `unit` holds */
-	double unit;         /* 2^((token - origin) / half_life): what an access adds now */
+	double unit;         /* 2^((token - origin) / half_life - BIAS) */
 	double origin;       /* in tokens */
 	double half_life;    /* in tokens */
 	double fade[N_FADE]; /* 2^(-delta / half_life) */
-	struct literal {
-		double count;
-		uint64_t token; /* of the last access */
-	} literal[];            /* [n_item] the counts as the formula has them */
+	struct count {
+		double value;   /* at the last access */
+		uint64_t token; /* of it */
+		uint64_t tick;
+	} count[]; /* [n_item] */
 };
-
-static struct own *own_of(struct gm_minima *minima)
-{
-	return (struct own *)(void *)((char *)minima + minima->end);
-}
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
 {
 	(void)arg;
-	return gm_minima_bytes(dims->n_item) + sizeof(struct own) + dims->n_item * sizeof(struct literal);
+	return gm_minima_bytes(dims->n_item) + sizeof(struct own) + dims->n_item * sizeof(struct count);
 }
 
 static void init(void *state, const struct gm_pool_dims *dims, const double *arg, bool again)
 {
+	struct own *own;
+
 	(void)again;
 	gm_minima_init(state, dims->n_item);
-	struct own *own = own_of(state);
-
-	memset(own, 0, sizeof(*own) + dims->n_item * sizeof(struct literal));
-	own->unit = 1;
+	own = gm_minima_own(state);
+	memset(own, 0, sizeof(*own) + dims->n_item * sizeof(struct count));
+	own->unit = exp2(-BIAS);
 	own->half_life = arg[0];
 	for (uint32_t delta = 0; delta < N_FADE; delta++)
 		own->fade[delta] = exp2(-(double)delta / arg[0]);
@@ -58,10 +56,10 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 
 static double faded(const struct own *own, uint32_t item, uint64_t token)
 {
-	const struct literal *literal = &own->literal[item];
-	uint64_t delta = token - literal->token;
+	const struct count *count = &own->count[item];
+	uint64_t delta = token - count->token;
 
-	return literal->count * (delta < N_FADE ? own->fade[delta] : exp2(-(double)delta / own->half_life));
+	return count->value * (delta < N_FADE ? own->fade[delta] : exp2(-(double)delta / own->half_life));
 }
 
 static double to_double(uint64_t bits)
@@ -86,12 +84,12 @@ static void move_origin(struct gm_minima *minima, struct own *own, double expone
 
 	own->origin += k * own->half_life;
 	for (uint32_t i = 0; i < minima->n_item; i++) {
-		double value = to_double(gm_minima_value(minima, i));
+		uint64_t absent = minima->key[i] & GM_MINIMA_ABSENT;
+		double value = to_double(gm_minima_key(minima, i));
 
-		gm_minima_set_value(minima, i, to_bits(ldexp(value, k < 4096 ? -(int)k : -4096)));
-		if (gm_minima_has(minima, i))
-			gm_minima_enter(minima, i);
+		minima->key[i] = absent | to_bits(ldexp(value, k < 4096 ? -(int)k : -4096));
 	}
+	gm_minima_changed(minima);
 }
 
 static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
@@ -103,54 +101,57 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 		exponent = ((double)token - own->origin) / own->half_life;
 	}
 	own->token = token;
-	own->unit = exp2(exponent);
+	own->unit = exp2(exponent - BIAS);
 }
 
 static void access_all(void *state, const struct gm_requests *requests)
 {
-	const struct gm_minima_arrays arrays = gm_minima_arrays(state);
-	struct own *own = own_of(state);
+	struct gm_minima *minima = state;
+	struct own *own = gm_minima_own(minima);
 	uint64_t tick = own->tick;
 
-	gm_minima_enter_pending(state);
+	gm_minima_enter_pending(minima);
 	if (requests->token != own->token)
-		set_token(state, own, requests->token);
-	double unit = own->unit;
-
+		set_token(minima, own, requests->token);
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
-		uint64_t absent = arrays.key[item] & GM_MINIMA_ABSENT;
+		double value = faded(own, item, requests->token) + 1.0;
+		uint64_t absent = minima->key[item] & GM_MINIMA_ABSENT;
 
-		gm_minima_grow(&arrays, item, to_bits(to_double(arrays.key[item] ^ absent) + unit) | absent, ++tick);
-		own->literal[item] = (struct literal){faded(own, item, requests->token) + 1.0, requests->token};
+		own->count[item] = (struct count){value, requests->token, ++tick};
+		gm_minima_set(minima, item, absent | to_bits(value * own->unit));
 	}
 	own->tick = tick;
 }
 
 static void insert(void *state, uint32_t item, bool preload)
 {
+	struct own *own = gm_minima_own(state);
+
 	if (preload)
-		gm_minima_ties(state)[item] = ++own_of(state)->tick;
+		own->count[item].tick = ++own->tick;
 	gm_minima_land(state, item);
 }
 
 static bool comes_before(struct gm_minima *minima, uint64_t token, uint32_t a, uint32_t b)
 {
-	const struct own *own = own_of(minima);
+	const struct own *own = gm_minima_own(minima);
 	double x = faded(own, a, token), y = faded(own, b, token);
 
-	return x < y || (!(x > y) && gm_minima_ties(minima)[a] < gm_minima_ties(minima)[b]);
+	return x < y || (!(x > y) && own->count[a].tick < own->count[b].tick);
+}
+
+static uint64_t limit(uint64_t key)
+{
+	return to_bits(fmax(to_double(key), TINY) * (1 + NEAR));
 }
 
 static uint32_t victim(void *state, const struct gm_candidates *candidates, uint32_t incoming)
 {
-	uint32_t least = gm_minima_victim(state, candidates, incoming);
+	static const struct gm_minima_near near = {.limit = limit, .before = comes_before};
 
-	if (least == GM_NO_ITEM)
-		return least;
-	double limit = to_double(gm_minima_value(state, least)) * (1 + NEAR);
-
-	return gm_minima_first(state, candidates, to_bits(limit), comes_before);
+	(void)incoming;
+	return gm_minima_victim_near(state, candidates, &near);
 }
 
 extern const struct gm_evict_ops gm_evict_lfu_decay;

@@ -1,271 +1,359 @@
 #include "policies/minima.h"
 
+#include <string.h>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define HAVE_X86 1
 #endif
 
-enum gm_vector { GM_VECTOR_NONE, GM_VECTOR_AVX512 };
+enum gm_vector { GM_VECTOR_NONE, GM_VECTOR_AVX2 };
 
-static void *at(struct gm_minima *m, uint32_t offset)
+#define LANE 8u /* keys that are looked at side by side */
+
+static uint32_t padded(uint32_t n_item)
 {
-	return (char *)m + offset;
-}
-
-static uint32_t take(uint32_t *end, size_t bytes)
-{
-	uint32_t offset = *end;
-
-	*end += (uint32_t)((bytes + 63) / 64 * 64);
-	return offset;
-}
-
-static uint32_t lay_out(struct gm_minima *m, uint32_t n_item)
-{
-	uint32_t end = 0;
-
-	m->n_item = n_item;
-	/* whole vectors of groups */
-	m->n_group = ((n_item + GM_MINIMA_GROUP - 1) / GM_MINIMA_GROUP + 7) / 8 * 8;
-	take(&end, sizeof(*m));
-	m->key = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
-	m->tie = take(&end, (size_t)m->n_group * GM_MINIMA_GROUP * sizeof(uint64_t));
-	m->least_key = take(&end, m->n_group * sizeof(uint64_t));
-	m->least_tie = take(&end, m->n_group * sizeof(uint64_t));
-	m->least = take(&end, m->n_group * sizeof(uint32_t));
-	m->stale = take(&end, (m->n_group + 63) / 64 * sizeof(uint64_t));
-	m->pending = take(&end, n_item * sizeof(uint32_t));
-	m->end = end;
-	return end;
+	return (n_item + LANE - 1) / LANE * LANE;
 }
 
 size_t gm_minima_bytes(uint32_t n_item)
 {
-	struct gm_minima plan;
-
-	return lay_out(&plan, n_item);
+	return sizeof(struct gm_minima) + padded(n_item) * (sizeof(uint64_t) + sizeof(uint32_t));
 }
 
 static enum gm_vector best_vector(void)
 {
 #if HAVE_X86
-	if (__builtin_cpu_supports("avx512f"))
-		return GM_VECTOR_AVX512;
+	if (__builtin_cpu_supports("avx2"))
+		return GM_VECTOR_AVX2;
 #endif
 	return GM_VECTOR_NONE;
 }
 
+static void set_front(struct gm_minima *m, uint32_t n, uint64_t bound)
+{
+	m->n_front = n;
+	m->bound = bound;
+	for (uint32_t i = n; i < GM_MINIMA_FRONT; i++)
+		m->front_key[i] = GM_MINIMA_ABSENT;
+}
+
 void gm_minima_empty(struct gm_minima *m)
 {
+	for (uint32_t i = 0; i < m->n_padded; i++)
+		m->key[i] |= GM_MINIMA_ABSENT;
 	m->n_pending = 0;
-	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++)
-		gm_minima_keys(m)[i] |= GM_MINIMA_ABSENT;
-	for (uint32_t g = 0; g < m->n_group; g++) {
-		((uint64_t *)at(m, m->least_key))[g] = GM_MINIMA_NONE;
-		((uint64_t *)at(m, m->least_tie))[g] = 0;
-		((uint64_t *)at(m, m->stale))[g / 64] = 0;
-		gm_minima_leasts(m)[g] = GM_NO_ITEM;
-	}
+	set_front(m, 0, GM_MINIMA_ABSENT);
 }
 
 void gm_minima_init(struct gm_minima *m, uint32_t n_item)
 {
-	lay_out(m, n_item);
+	m->n_item = n_item;
+	m->n_padded = padded(n_item);
 	m->vector = best_vector();
-	for (uint32_t i = 0; i < m->n_group * GM_MINIMA_GROUP; i++)
-		gm_minima_keys(m)[i] = gm_minima_ties(m)[i] = 0;
+	memset(m->key, 0, m->n_padded * sizeof(*m->key));
 	gm_minima_empty(m);
 }
 
-/* --- scans, plain and vectorised --- */
+/* --- looks at some keys, plain and vectorised --- */
 
-/* The items of a group that have its smallest key, as bits; 0: the group is empty, *least is GM_MINIMA_NONE. */
-static unsigned scan_plain(const uint64_t *key, uint64_t *least)
+/* The least of keys [n], n > 0 a multiple of LANE, in each of 8 interleaved lists. */
+static void leasts_plain(const uint64_t *key, uint32_t n, uint64_t least[LANE])
 {
-	unsigned bits = 0;
-
-	*least = GM_MINIMA_ABSENT - 1;
-	for (uint32_t i = 0; i < GM_MINIMA_GROUP; i++) {
-		if (key[i] <= *least) {
-			bits = key[i] < *least ? 1u << i : bits | 1u << i;
-			*least = key[i];
-		}
-	}
-	*least = bits ? *least : GM_MINIMA_NONE;
-	return bits;
+	memcpy(least, key, LANE * sizeof(*least));
+	for (uint32_t i = LANE; i < n; i += LANE)
+		for (uint32_t lane = 0; lane < LANE; lane++)
+			least[lane] = key[i + lane] < least[lane] ? key[i + lane] : least[lane];
 }
 
-/* The group among n with the smallest key, ties by tie; UINT32_MAX if all are empty. */
-static uint32_t least_plain(const uint64_t *key, const uint64_t *tie, uint32_t n)
+/* The place of the least of keys [n], n > 0 a multiple of LANE. */
+static uint32_t place_of_least_plain(const uint64_t *key, uint32_t n)
 {
 	uint32_t best = 0;
 
 	for (uint32_t i = 1; i < n; i++)
-		if (key[i] < key[best] || (key[i] == key[best] && tie[i] < tie[best]))
-			best = i;
-	return key[best] == GM_MINIMA_NONE ? UINT32_MAX : best;
-}
-
-#if HAVE_X86
-__attribute__((target("avx512f"))) static unsigned scan_avx512(const uint64_t *key, uint64_t *least)
-{
-	__m512i low = _mm512_loadu_si512(key), high = _mm512_loadu_si512(key + 8);
-
-	*least = _mm512_reduce_min_epu64(_mm512_min_epu64(low, high));
-	if (*least >= GM_MINIMA_ABSENT) {
-		*least = GM_MINIMA_NONE;
-		return 0;
-	}
-	__m512i all = _mm512_set1_epi64((long long)*least);
-
-	return (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
-}
-
-/* The same among the items without a pin. */
-__attribute__((target("avx512f"))) static unsigned scan_unpinned_avx512(const uint64_t *key, const uint32_t *pin,
-									uint32_t stamp, uint64_t *least)
-{
-	__m512i absent = _mm512_set1_epi64(-1);
-	__mmask16 pinned = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(pin), _mm512_set1_epi32((int)stamp));
-	__m512i low = _mm512_mask_mov_epi64(_mm512_loadu_si512(key), (__mmask8)pinned, absent);
-	__m512i high = _mm512_mask_mov_epi64(_mm512_loadu_si512(key + 8), (__mmask8)(pinned >> 8), absent);
-
-	*least = _mm512_reduce_min_epu64(_mm512_min_epu64(low, high));
-	if (*least >= GM_MINIMA_ABSENT) {
-		*least = GM_MINIMA_NONE;
-		return 0;
-	}
-	__m512i all = _mm512_set1_epi64((long long)*least);
-
-	return (unsigned)_mm512_cmpeq_epi64_mask(low, all) | (unsigned)_mm512_cmpeq_epi64_mask(high, all) << 8;
-}
-
-__attribute__((target("avx512f"))) static uint32_t least_avx512(const uint64_t *key, const uint64_t *tie, uint32_t n)
-{
-	__m512i least = _mm512_loadu_si512(key);
-	uint32_t best = UINT32_MAX;
-
-	for (uint32_t i = 8; i < n; i += 8)
-		least = _mm512_min_epu64(least, _mm512_loadu_si512(key + i));
-	__m512i all = _mm512_set1_epi64((long long)_mm512_reduce_min_epu64(least));
-
-	if ((uint64_t)_mm_cvtsi128_si64(_mm512_castsi512_si128(all)) == GM_MINIMA_NONE)
-		return UINT32_MAX;
-	for (uint32_t i = 0; i < n; i += 8) {
-		for (unsigned bits = _mm512_cmpeq_epi64_mask(_mm512_loadu_si512(key + i), all); bits; bits &= bits - 1) {
-			uint32_t g = i + (uint32_t)__builtin_ctz(bits);
-
-			best = best == UINT32_MAX || tie[g] < tie[best] ? g : best;
-		}
-	}
+		best = key[i] < key[best] ? i : best;
 	return best;
 }
-#endif
 
-/* --- groups --- */
-
-/* The one among some items of a group (bits, of equal key) with the smallest tie becomes the group's least. */
-static void set_least(struct gm_minima *m, uint32_t group, uint64_t least, unsigned bits)
+/* Which of keys [n], n <= 64 a multiple of LANE, are at most `limit`, as bits. */
+static uint64_t up_to_plain(const uint64_t *key, uint32_t n, uint64_t limit)
 {
-	const uint64_t *tie = gm_minima_ties(m) + (size_t)group * GM_MINIMA_GROUP;
-	uint32_t best = bits ? (uint32_t)__builtin_ctz(bits) : 0;
+	uint64_t bits = 0;
 
-	for (unsigned rest = bits & (bits - 1); rest; rest &= rest - 1) {
-		uint32_t i = (uint32_t)__builtin_ctz(rest);
-
-		best = tie[i] < tie[best] ? i : best;
-	}
-	((uint64_t *)at(m, m->least_key))[group] = least;
-	((uint64_t *)at(m, m->least_tie))[group] = tie[best];
-	gm_minima_leasts(m)[group] = bits ? group * GM_MINIMA_GROUP + best : GM_NO_ITEM;
-}
-
-static void refresh(struct gm_minima *m, uint32_t group)
-{
-	const uint64_t *key = gm_minima_keys(m) + (size_t)group * GM_MINIMA_GROUP;
-	uint64_t least;
-	unsigned bits;
-
-#if HAVE_X86
-	if (m->vector == GM_VECTOR_AVX512)
-		bits = scan_avx512(key, &least);
-	else
-#endif
-		bits = scan_plain(key, &least);
-	set_least(m, group, least, bits);
-}
-
-static void refresh_stale(struct gm_minima *m)
-{
-	uint64_t *stale = at(m, m->stale);
-
-	for (uint32_t word = 0; word < (m->n_group + 63) / 64; word++) {
-		for (; stale[word]; stale[word] &= stale[word] - 1)
-			refresh(m, word * 64 + (uint32_t)__builtin_ctzll(stale[word]));
-	}
-}
-
-static unsigned scan_unpinned_plain(const uint64_t *key, const uint32_t *pin, uint32_t stamp, uint32_t n, uint64_t *least)
-{
-	unsigned bits = 0;
-
-	*least = GM_MINIMA_ABSENT - 1;
-	for (uint32_t i = 0; i < n; i++) {
-		if (key[i] > *least || pin[i] == stamp)
-			continue;
-		bits = key[i] < *least ? 1u << i : bits | 1u << i;
-		*least = key[i];
-	}
-	*least = bits ? *least : GM_MINIMA_NONE;
+	for (uint32_t i = 0; i < n; i++)
+		bits |= (uint64_t)(key[i] <= limit) << i;
 	return bits;
 }
 
-/* A group whose least is pinned: its least among the others, for this question only. Items with a key are resident. */
-static void set_least_candidate(struct gm_minima *m, const struct gm_candidates *c, uint32_t group)
-{
-	uint32_t first = group * GM_MINIMA_GROUP, left = m->n_item - first;
-	const uint64_t *key = gm_minima_keys(m) + first;
-	uint64_t least;
-	unsigned bits;
-
 #if HAVE_X86
-	if (m->vector == GM_VECTOR_AVX512 && left >= GM_MINIMA_GROUP)
-		bits = scan_unpinned_avx512(key, c->pin + first, c->stamp, &least);
-	else
-#endif
-		bits = scan_unpinned_plain(key, c->pin + first, c->stamp, left < GM_MINIMA_GROUP ? left : GM_MINIMA_GROUP,
-					   &least);
-	set_least(m, group, least, bits);
-	gm_minima_make_stale(m, group, true);
+__attribute__((target("avx2"))) static __m256i load(const uint64_t *key)
+{
+	return _mm256_loadu_si256((const __m256i *)(const void *)key);
 }
 
-static uint32_t least_group(struct gm_minima *m)
+__attribute__((target("avx2"))) static __m256i lesser(__m256i a, __m256i b)
 {
-	const uint64_t *key = at(m, m->least_key), *tie = at(m, m->least_tie);
+	return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(a, b));
+}
 
-#if HAVE_X86
-	if (m->vector == GM_VECTOR_AVX512)
-		return least_avx512(key, tie, m->n_group);
+__attribute__((target("avx2"))) static void leasts_avx2(const uint64_t *key, uint32_t n, uint64_t least[LANE])
+{
+	__m256i low = load(key), high = load(key + 4);
+
+	for (uint32_t i = LANE; i < n; i += LANE) {
+		low = lesser(low, load(key + i));
+		high = lesser(high, load(key + i + 4));
+	}
+	_mm256_storeu_si256((__m256i *)(void *)least, low);
+	_mm256_storeu_si256((__m256i *)(void *)(least + 4), high);
+}
+
+__attribute__((target("avx2"))) static uint32_t place_of_least_avx2(const uint64_t *key, uint32_t n)
+{
+	__m256i low = load(key), high = load(key + 4), least;
+
+	for (uint32_t i = LANE; i < n; i += LANE) {
+		low = lesser(low, load(key + i));
+		high = lesser(high, load(key + i + 4));
+	}
+	least = lesser(low, high);
+	least = lesser(least, _mm256_permute4x64_epi64(least, 0x4e));
+	least = lesser(least, _mm256_shuffle_epi32(least, 0x4e));
+	for (uint32_t i = 0;; i += LANE) {
+		__m256i a = _mm256_cmpeq_epi64(load(key + i), least), b = _mm256_cmpeq_epi64(load(key + i + 4), least);
+		unsigned bits = (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(a)) |
+				(unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(b)) << 4;
+
+		if (bits)
+			return i + (uint32_t)__builtin_ctz(bits);
+	}
+}
+
+__attribute__((target("avx2"))) static uint64_t up_to_avx2(const uint64_t *key, uint32_t n, uint64_t limit)
+{
+	__m256i all = _mm256_set1_epi64x((long long)limit);
+	uint64_t above = 0;
+
+	for (uint32_t i = 0; i < n; i += LANE) {
+		__m256i low = _mm256_cmpgt_epi64(load(key + i), all), high = _mm256_cmpgt_epi64(load(key + i + 4), all);
+		unsigned bits = (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(low)) |
+				(unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(high)) << 4;
+
+		above |= (uint64_t)bits << i;
+	}
+	return ~above & (~UINT64_C(0) >> (64 - n));
+}
 #endif
-	return least_plain(key, tie, m->n_group);
+
+static void leasts(const struct gm_minima *m, const uint64_t *key, uint32_t n, uint64_t least[LANE])
+{
+#if HAVE_X86
+	if (m->vector == GM_VECTOR_AVX2) {
+		leasts_avx2(key, n, least);
+		return;
+	}
+#endif
+	leasts_plain(key, n, least);
+}
+
+static uint32_t place_of_least(const struct gm_minima *m, const uint64_t *key, uint32_t n)
+{
+#if HAVE_X86
+	if (m->vector == GM_VECTOR_AVX2)
+		return place_of_least_avx2(key, n);
+#endif
+	return place_of_least_plain(key, n);
+}
+
+static uint64_t up_to(const struct gm_minima *m, const uint64_t *key, uint32_t n, uint64_t limit)
+{
+#if HAVE_X86
+	if (m->vector == GM_VECTOR_AVX2)
+		return up_to_avx2(key, n, limit);
+#endif
+	return up_to_plain(key, n, limit);
+}
+
+/* --- the front --- */
+
+/* Only the smaller half of a full front stays; less where keys are equal. */
+static void halve(struct gm_minima *m)
+{
+	uint64_t bound = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < GM_MINIMA_FRONT && bound == 0; i++) {
+		uint32_t n_smaller = 0;
+
+		for (uint32_t j = 0; j < GM_MINIMA_FRONT; j++)
+			n_smaller += m->front_key[j] < m->front_key[i];
+		if (n_smaller <= GM_MINIMA_FRONT / 2 && n_smaller > GM_MINIMA_FRONT / 4)
+			bound = m->front_key[i];
+	}
+	for (uint32_t i = 0; i < GM_MINIMA_FRONT; i++) {
+		if (m->front_key[i] >= bound)
+			continue;
+		m->front_key[n] = m->front_key[i];
+		m->front[n++] = m->front[i];
+	}
+	set_front(m, n, bound);
+}
+
+static void add(struct gm_minima *m, uint32_t item, uint64_t key)
+{
+	if (m->n_front == GM_MINIMA_FRONT) {
+		halve(m);
+		if (key >= m->bound)
+			return;
+	}
+	m->front_key[m->n_front] = key;
+	m->front[m->n_front++] = item;
+}
+
+static void take_out(struct gm_minima *m, uint32_t item)
+{
+	uint32_t i = m->answer, last = --m->n_front;
+
+	if (i > last || m->front[i] != item)
+		for (i = 0; m->front[i] != item;)
+			i++;
+	m->front_key[i] = m->front_key[last];
+	m->front[i] = m->front[last];
+	m->front_key[last] = GM_MINIMA_ABSENT;
+}
+
+void gm_minima_withdraw(struct gm_minima *m, uint32_t item, uint64_t old)
+{
+	if (old < m->bound)
+		take_out(m, item);
+	m->key[item] |= GM_MINIMA_ABSENT;
+	gm_minima_land(m, item);
+}
+
+void gm_minima_enter_pending(struct gm_minima *m)
+{
+	const uint32_t *pending = gm_minima_pending(m);
+
+	for (uint32_t i = 0; i < m->n_pending; i++) {
+		uint64_t key = gm_minima_key(m, pending[i]);
+
+		m->key[pending[i]] = key;
+		if (key < m->bound)
+			add(m, pending[i], key);
+	}
+	m->n_pending = 0;
+}
+
+/* A bound below which there are about 20 keys of the pool: of each of 8 interleaved lists, the least. */
+static uint64_t choose_bound(const struct gm_minima *m)
+{
+	uint64_t least[LANE], most = 0;
+
+	leasts(m, m->key, m->n_padded, least);
+	for (uint32_t i = 0; i < LANE; i++)
+		if (least[i] < GM_MINIMA_ABSENT && least[i] > most)
+			most = least[i];
+	return most + 1;
+}
+
+/* A new front. */
+static void refill(struct gm_minima *m)
+{
+	set_front(m, 0, choose_bound(m));
+	for (uint32_t first = 0; first < m->n_padded; first += 64) {
+		uint32_t n = m->n_padded - first < 64 ? m->n_padded - first : 64;
+
+		for (uint64_t bits = up_to(m, m->key + first, n, m->bound - 1); bits; bits &= bits - 1) {
+			uint32_t item = first + (uint32_t)__builtin_ctzll(bits);
+
+			if (m->key[item] < m->bound) /* a full front lowers it */
+				add(m, item, m->key[item]);
+		}
+	}
+}
+
+/* --- the least --- */
+
+/* The item of the front with the smallest key; the front is not empty. */
+static uint32_t least_of_front(struct gm_minima *m)
+{
+	m->answer = place_of_least(m, m->front_key, padded(m->n_front));
+	return m->front[m->answer];
+}
+
+/* Among some items (item NULL: all), the candidate with the smallest key. */
+static uint32_t least_candidate_of(const struct gm_minima *m, const uint32_t *item, uint32_t n,
+				   const struct gm_candidates *candidates)
+{
+	uint32_t least = GM_NO_ITEM;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t e = item ? item[i] : i;
+
+		if (gm_minima_has(m, e) && gm_is_candidate(candidates, e) &&
+		    (least == GM_NO_ITEM || m->key[e] < m->key[least]))
+			least = e;
+	}
+	return least;
+}
+
+static uint32_t least_candidate(struct gm_minima *m, const struct gm_candidates *candidates)
+{
+	for (bool fresh = m->bound == GM_MINIMA_ABSENT;; fresh = true) {
+		uint32_t item = m->n_front ? least_of_front(m) : GM_NO_ITEM;
+
+		if (item != GM_NO_ITEM && !gm_is_candidate(candidates, item)) /* a substitute */
+			item = least_candidate_of(m, m->front, m->n_front, candidates);
+		if (item != GM_NO_ITEM)
+			return item;
+		if (fresh)
+			return least_candidate_of(m, NULL, m->n_item, candidates);
+		refill(m);
+	}
 }
 
 uint32_t gm_minima_victim(void *state, const struct gm_candidates *candidates, uint32_t incoming)
 {
-	struct gm_minima *m = state;
-	const uint32_t *least = gm_minima_leasts(m);
-
 	(void)incoming;
-	refresh_stale(m);
-	for (;;) {
-		uint32_t group = least_group(m);
+	return least_candidate(state, candidates);
+}
 
-		if (group == UINT32_MAX)
-			return GM_NO_ITEM;
-		if (gm_is_candidate(candidates, least[group]))
-			return least[group];
-		set_least_candidate(m, candidates, group);
+static uint32_t first_of_all(struct gm_minima *m, const struct gm_candidates *candidates, uint64_t limit,
+			     const struct gm_minima_near *near)
+{
+	uint32_t first = GM_NO_ITEM;
+
+	for (uint32_t i = 0; i < m->n_item; i++)
+		if (m->key[i] <= limit && gm_is_candidate(candidates, i) &&
+		    (first == GM_NO_ITEM || near->before(m, candidates->token, i, first)))
+			first = i;
+	return first;
+}
+
+uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *candidates,
+			       const struct gm_minima_near *near)
+{
+	uint32_t first = least_candidate(m, candidates);
+	uint64_t limit, bits;
+
+	if (first == GM_NO_ITEM)
+		return first;
+	limit = near->limit(m->key[first]);
+	if (limit >= m->bound && m->bound < GM_MINIMA_ABSENT)
+		refill(m);
+	if (limit >= m->bound)
+		return first_of_all(m, candidates, limit, near);
+	bits = up_to(m, m->front_key, padded(m->n_front), limit);
+	if (!(bits & (bits - 1)))
+		return first; /* it is alone */
+	for (; bits; bits &= bits - 1) {
+		uint32_t item = m->front[__builtin_ctzll(bits)];
+
+		if (item != first && gm_is_candidate(candidates, item) && near->before(m, candidates->token, item, first))
+			first = item;
 	}
+	return first;
 }
 
 void gm_minima_reserve(void *state, uint32_t item)
@@ -277,32 +365,14 @@ void gm_minima_land(void *state, uint32_t item)
 {
 	struct gm_minima *m = state;
 
-	((uint32_t *)at(m, m->pending))[m->n_pending++] = item;
+	gm_minima_pending(m)[m->n_pending++] = item;
 }
 
 void gm_minima_forget(void *state, uint32_t item)
 {
 	struct gm_minima *m = state;
 
-	gm_minima_keys(m)[item] |= GM_MINIMA_ABSENT;
-	gm_minima_make_stale(m, item / GM_MINIMA_GROUP, gm_minima_leasts(m)[item / GM_MINIMA_GROUP] == item);
-}
-
-uint32_t gm_minima_first(struct gm_minima *m, const struct gm_candidates *candidates, uint64_t limit,
-			 bool (*before)(struct gm_minima *minima, uint64_t token, uint32_t a, uint32_t b))
-{
-	const uint64_t *least_key = at(m, m->least_key), *key = gm_minima_keys(m);
-	uint32_t first = GM_NO_ITEM;
-
-	for (uint32_t group = 0; group < m->n_group; group++) {
-		if (least_key[group] > limit)
-			continue;
-		for (uint32_t item = group * GM_MINIMA_GROUP; item < (group + 1) * GM_MINIMA_GROUP; item++) {
-			if (key[item] > limit || !gm_is_candidate(candidates, item))
-				continue;
-			if (first == GM_NO_ITEM || before(m, candidates->token, item, first))
-				first = item;
-		}
-	}
-	return first;
+	if (m->key[item] < m->bound)
+		take_out(m, item);
+	m->key[item] |= GM_MINIMA_ABSENT;
 }

@@ -1,9 +1,8 @@
-/* Eviction by the smallest of many values that change often and are asked for seldom: minima in two levels, and the parts of an eviction
- * policy that follow from them.
+/* Eviction by the smallest of many keys that change often and are asked for seldom, and the parts of an eviction policy that follow from it.
  *
- * Every item has a value and a tie-breaker, in the pool or not; its key is the value, with the highest bit set where it is not in the pool. Items lie in
- * groups of 16, and each group remembers its least (key, then tie) until a change makes it stale. A change costs a few instructions, a
- * question a few scans of 16, vectorised where the machine can (with a scalar twin that gives the same answers).
+ * Every item has a key, smaller than GM_MINIMA_ABSENT, with that bit set where the item is not in the pool. The smallest keys of the pool stand
+ * apart, in no order: the *front* has every item whose key is below `bound`. So a change costs a comparison, and a question a look at few keys.
+ * Once the front is used up, a scan of all keys finds about 20 others.
  *
  * A policy's state begins with a struct gm_minima and its arrays; what is the policy's own follows behind gm_minima_bytes.
  */
@@ -12,135 +11,87 @@
 
 #include "policies/policy.h"
 
-#define GM_MINIMA_ABSENT (UINT64_C(1) << 63) /* set in the key of an item that is not in the pool; values are smaller */
-#define GM_MINIMA_NONE UINT64_MAX            /* the least key of an empty group */
-#define GM_MINIMA_GROUP 16u
+#define GM_MINIMA_ABSENT (UINT64_C(1) << 62) /* keys are smaller, so that a signed comparison orders them all */
+#define GM_MINIMA_FRONT 32u
 
 struct gm_minima {
-	uint32_t n_item, n_group;
-	uint32_t key, tie;             /* offsets of uint64_t [n_group * 16] */
-	uint32_t least_key, least_tie; /* offsets of uint64_t [n_group]: of the group's least */
-	uint32_t least;                /* offset of uint32_t [n_group]: the item, GM_NO_ITEM if the group is empty */
-	uint32_t stale;                /* offset of uint64_t [n_group / 64, rounded up]: a bit a group */
-	uint32_t
-		pending; /* offset of uint32_t [n_item]: entered since the last access, and pinned until the next: no candidates */
-	uint32_t n_pending;
-	uint32_t end;    /* gm_minima_bytes: what is behind */
-	uint32_t vector; /* what this machine can */
+	uint32_t n_item, n_padded; /* to whole vectors, absent */
+	uint32_t vector;           /* what this machine can */
+	uint32_t n_front, n_pending;
+	uint32_t answer;                     /* place in the front of the item found last */
+	uint64_t bound;                      /* GM_MINIMA_ABSENT: the front is the whole pool */
+	uint64_t front_key[GM_MINIMA_FRONT]; /* [n_front], then, to a whole vector, GM_MINIMA_ABSENT */
+	uint32_t front[GM_MINIMA_FRONT];     /* [n_front] their items */
+	uint64_t key[];                      /* [n_padded], then uint32_t [n_padded]: items that wait for the next access */
 };
 
 size_t gm_minima_bytes(uint32_t n_item);
 
-/* Everything absent; values and ties 0. */
+static inline uint32_t *gm_minima_pending(struct gm_minima *m)
+{
+	return (uint32_t *)(void *)(m->key + m->n_padded);
+}
+
+/* What is behind the arrays. */
+static inline void *gm_minima_own(struct gm_minima *m)
+{
+	return gm_minima_pending(m) + m->n_padded;
+}
+
+/* Everything absent, with key 0. */
 void gm_minima_init(struct gm_minima *minima, uint32_t n_item);
 
-/* Everything absent; values and ties stay. */
+/* Everything absent; keys stay. */
 void gm_minima_empty(struct gm_minima *minima);
 
-static inline uint64_t *gm_minima_ties(struct gm_minima *m)
+static inline bool gm_minima_has(const struct gm_minima *m, uint32_t item)
 {
-	return (uint64_t *)(void *)((char *)m + m->tie);
+	return m->key[item] < GM_MINIMA_ABSENT;
 }
 
-static inline uint64_t *gm_minima_keys(struct gm_minima *m)
+static inline uint64_t gm_minima_key(const struct gm_minima *m, uint32_t item)
 {
-	return (uint64_t *)(void *)((char *)m + m->key);
+	return m->key[item] & ~GM_MINIMA_ABSENT;
 }
 
-static inline uint32_t *gm_minima_leasts(struct gm_minima *m)
+/* An item that was requested, and is pinned, has another key; the old one or the new one is below the bound. It enters the pool anew at the
+ * next access. */
+void gm_minima_withdraw(struct gm_minima *minima, uint32_t item, uint64_t old);
+
+/* The key of an item that is requested changes. key: with GM_MINIMA_ABSENT as it was. */
+static inline void gm_minima_set(struct gm_minima *m, uint32_t item, uint64_t key)
 {
-	return (uint32_t *)(void *)((char *)m + m->least);
+	uint64_t old = m->key[item];
+
+	m->key[item] = key;
+	if ((old < key ? old : key) < m->bound)
+		gm_minima_withdraw(m, item, old);
 }
 
-/* Marks a group, if `when` holds; without a branch, for the callers cannot foretell it. */
-static inline void gm_minima_make_stale(struct gm_minima *m, uint32_t group, bool when)
+/* All keys may have changed, none of them through gm_minima_set. */
+static inline void gm_minima_changed(struct gm_minima *m)
 {
-	uint64_t *stale = (uint64_t *)(void *)((char *)m + m->stale);
-
-	stale[group / 64] |= (uint64_t)when << group % 64;
+	m->n_front = 0;
+	m->bound = 0;
 }
 
-static inline bool gm_minima_has(struct gm_minima *m, uint32_t item)
-{
-	return !(gm_minima_keys(m)[item] & GM_MINIMA_ABSENT);
-}
+/* To be called at the start of every access: what waited for it has lost its pin. */
+void gm_minima_enter_pending(struct gm_minima *minima);
 
-static inline uint64_t gm_minima_value(struct gm_minima *m, uint32_t item)
-{
-	return gm_minima_keys(m)[item] & ~GM_MINIMA_ABSENT;
-}
-
-/* For items that are not in the pool; in the pool, gm_minima_enter or gm_minima_make_stale must follow. */
-static inline void gm_minima_set_value(struct gm_minima *m, uint32_t item, uint64_t value)
-{
-	uint64_t *key = &gm_minima_keys(m)[item];
-
-	*key = (*key & GM_MINIMA_ABSENT) | value;
-}
-
-/* The arrays that change at accesses, looked up once for all of an event's. */
-struct gm_minima_arrays {
-	uint64_t *key, *tie, *stale;
-	const uint32_t *least;
-};
-
-static inline struct gm_minima_arrays gm_minima_arrays(struct gm_minima *m)
-{
-	return (struct gm_minima_arrays){
-		.key = gm_minima_keys(m),
-		.tie = gm_minima_ties(m),
-		.stale = (uint64_t *)(void *)((char *)m + m->stale),
-		.least = gm_minima_leasts(m),
-	};
-}
-
-/* The value of an item grew, or its tie did. key: the value, with GM_MINIMA_ABSENT as it was. */
-static inline void gm_minima_grow(const struct gm_minima_arrays *a, uint32_t item, uint64_t key, uint64_t tie)
-{
-	uint32_t group = item / GM_MINIMA_GROUP;
-
-	a->key[item] = key;
-	a->tie[item] = tie;
-	/* without a branch, for nobody can foretell it */
-	a->stale[group / 64] |= (uint64_t)(a->least[group] == item) << group % 64;
-}
-
-/* An item is in the pool from now on, or its value shrank there. */
-static inline void gm_minima_enter(struct gm_minima *m, uint32_t item)
-{
-	uint32_t group = item / GM_MINIMA_GROUP;
-	uint64_t *least_key = (uint64_t *)(void *)((char *)m + m->least_key);
-	uint64_t *least_tie = (uint64_t *)(void *)((char *)m + m->least_tie);
-	uint64_t key = gm_minima_value(m, item), tie = gm_minima_ties(m)[item];
-
-	gm_minima_keys(m)[item] = key;
-	if (key < least_key[group] || (key == least_key[group] && tie < least_tie[group])) {
-		least_key[group] = key;
-		least_tie[group] = tie;
-		gm_minima_leasts(m)[group] = item;
-	}
-}
-
-/* To be called at the start of every access: what entered since the last one has lost its pin. */
-static inline void gm_minima_enter_pending(struct gm_minima *m)
-{
-	const uint32_t *pending = (const uint32_t *)(const void *)((const char *)m + m->pending);
-
-	for (uint32_t i = 0; i < m->n_pending; i++)
-		gm_minima_enter(m, pending[i]);
-	m->n_pending = 0;
-}
-
-/* Parts of struct gm_evict_ops, for a state that begins with a struct gm_minima: the victim is the candidate with the smallest value, then the
- * smallest tie (ties must be unique among items of equal value). */
+/* Parts of struct gm_evict_ops, for a state that begins with a struct gm_minima: the victim is the candidate with the smallest key, which must
+ * be of no other item of the pool. */
 void gm_minima_reserve(void *state, uint32_t item);
 void gm_minima_land(void *state, uint32_t item);
 uint32_t gm_minima_victim(void *state, const struct gm_candidates *candidates, uint32_t incoming);
 void gm_minima_forget(void *state, uint32_t item);
 
-/* Among the candidates with keys of at most `limit`, the one that comes before all others by `before`; GM_NO_ITEM if there is none. For policies
- * whose keys are rounded: the victim is asked for first, and then who else is so close to it that rounding could have decided. */
-uint32_t gm_minima_first(struct gm_minima *minima, const struct gm_candidates *candidates, uint64_t limit,
-			 bool (*before)(struct gm_minima *minima, uint64_t token, uint32_t a, uint32_t b));
+/* For policies whose keys are rounded. */
+struct gm_minima_near {
+	uint64_t (*limit)(uint64_t key); /* keys up to here are so close to `key` that rounding could have decided */
+	bool (*before)(struct gm_minima *minima, uint64_t token, uint32_t a, uint32_t b); /* what decides among them */
+};
+/* Among the candidates whose keys are near the smallest one of a candidate, the one that comes before all others; GM_NO_ITEM: no candidate. */
+uint32_t gm_minima_victim_near(struct gm_minima *minima, const struct gm_candidates *candidates,
+			       const struct gm_minima_near *near);
 
 #endif
