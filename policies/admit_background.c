@@ -6,12 +6,20 @@ static size_t state_bytes(uint32_t n_item)
 	return n_item * sizeof(double);
 }
 
-static bool substituted(void *state, const double *arg, uint32_t item, double gate)
+static uint32_t substituted(void *state, const double *arg, uint32_t n, const uint32_t *item, const double *gate,
+			    uint32_t *ask)
 {
-	double *acc = state;
+	double *acc = state, beta = arg[0];
+	uint32_t n_ask = 0;
 
-	acc[item] += gate;
-	return acc[item] >= arg[0];
+	for (uint32_t i = 0; i < n; i++) {
+		double sum = acc[item[i]] + gate[i];
+
+		acc[item[i]] = sum;
+		ask[n_ask] = i;
+		n_ask += sum >= beta;
+	}
+	return n_ask;
 }
 
 static void queued(void *state, uint32_t item)

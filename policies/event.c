@@ -52,9 +52,10 @@ static void reroute(struct event *ev)
 
 /* --- R7 --- */
 
+/* GM_ABSENT: GM_MISS, GM_RESERVED: GM_LATE, GM_RESIDENT and more: GM_HIT. */
 static uint8_t class_of(uint8_t residency)
 {
-	return residency >= GM_RESIDENT ? (uint8_t)GM_HIT : (uint8_t)(GM_MISS - residency); /* GM_RESERVED: GM_LATE */
+	return (uint8_t)(GM_MISS - (residency < GM_RESIDENT ? residency : GM_RESIDENT));
 }
 
 /* An event of one row: its picks are the requests. All of them are pinned at once: those that are not resident are no candidates
@@ -134,31 +135,29 @@ static void classify_rows(struct event *ev)
 
 /* --- R8 --- */
 
-/* The miss rule's answers for one row. */
+/* The miss rule's answers for one row of several. */
 static void decide_row(struct event *ev, uint32_t i)
 {
 	struct gm_scratch *s = ev->s;
 	size_t first = (size_t)i * ev->top_k;
 	const uint32_t *request = ev->request + first;
-	uint8_t *action = s->action + first;
 	struct gm_miss_row row = {
 		.layer = ev->layer,
 		.token = ev->token + (ev->rows->token ? ev->rows->token[i] : i),
 		.top_k = ev->top_k,
 		.expert = event_picks(ev, i),
 		.gate = ev->gate ? ev->gate + first : NULL,
-		.class = s->class,
+		.missed = s->row_missed,
+		.class = s->row_class,
 		.residency = ev->residency,
 	};
 
-	if (ev->rows->n > 1) {
-		for (uint32_t r = 0; r < ev->top_k; r++)
-			s->row_class[r] = s->class[request[r]];
-		row.class = s->row_class;
+	for (uint32_t r = 0; r < ev->top_k; r++) {
+		s->row_class[r] = s->class[request[r]];
+		s->row_missed[row.n_missed] = r;
+		row.n_missed += s->row_class[r] != GM_HIT;
 	}
-	for (uint32_t r = 0; r < ev->top_k; r++)
-		action[r] = GM_USE;
-	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, action);
+	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, s->action + first);
 }
 
 static void find_wanting(struct event *ev)
@@ -347,27 +346,49 @@ static void reserve(struct event *ev, uint32_t q)
 	ev->s->queued[ev->n_queued++] = ev->expert[q];
 }
 
-static void admit(struct event *ev)
+/* The first n of the scratch's `substituted`, of one row. */
+static void admit(struct event *ev, uint32_t n, struct gm_counters *counters)
 {
 	const struct gm_admit *policy = &ev->config->admit;
 	const struct gm_scratch *s = ev->s;
 	void *state = gm_core_at(ev->core, ev->pool->admit);
+	uint32_t n_ask = policy->ops->substituted(state, policy->arg, n, s->substituted_item, s->substituted_gate, s->ask);
 
-	for (uint32_t i = 0; i < ev->n_wanting; i++) {
-		uint32_t p = ev->wanting[i], q = ev->request[p];
-		struct gm_counters *counters = event_counters(ev, event_row_of_pick(ev, p));
-		uint32_t item = ev->first_item + ev->expert[q];
+	for (uint32_t i = 0; i < n_ask; i++) {
+		uint32_t q = s->substituted[s->ask[i]];
 
-		if (s->action[p] != GM_SUBSTITUTE || s->class[q] != GM_MISS || (s->flags[q] & (FETCHED | QUEUED)))
-			continue;
-		if (!policy->ops->substituted(state, policy->arg, item, ev->gate[p]))
-			continue;
 		if (!make_room(ev, GM_NO_ITEM, counters))
 			continue;
 		reserve(ev, q);
-		policy->ops->queued(state, item);
+		policy->ops->queued(state, ev->first_item + ev->expert[q]);
 		counters->background_copies++;
 		counters->link_bytes += ev->expert_bytes;
+	}
+}
+
+static void note_substituted(struct event *ev, uint32_t n, uint32_t q, double gate)
+{
+	ev->s->substituted[n] = q;
+	ev->s->substituted_item[n] = ev->first_item + ev->expert[q];
+	ev->s->substituted_gate[n] = gate;
+}
+
+/* Several rows, one after the other: what one of them queues or fetches, the others no longer wait for. */
+static void admit_rows(struct event *ev)
+{
+	const struct gm_scratch *s = ev->s;
+
+	for (uint32_t i = 0; i < ev->n_wanting;) {
+		uint32_t row = event_row_of_pick(ev, ev->wanting[i]), n = 0;
+
+		for (; i < ev->n_wanting && event_row_of_pick(ev, ev->wanting[i]) == row; i++) {
+			uint32_t p = ev->wanting[i], q = ev->request[p];
+
+			if (s->action[p] == GM_SUBSTITUTE && s->class[q] == GM_MISS && !(s->flags[q] & (FETCHED | QUEUED)))
+				note_substituted(ev, n++, q, ev->gate[p]);
+		}
+		if (n)
+			admit(ev, n, event_counters(ev, row));
 	}
 }
 
@@ -376,14 +397,14 @@ static void admit(struct event *ev)
 static void tell(const struct event *ev, struct gm_decision *decision)
 {
 	const struct gm_scratch *s = ev->s;
-	bool decided = !(ev->config->miss.ops->info.flags & GM_ONLY_FETCHES) && ev->actions;
+	bool decided = !(ev->config->miss.ops->info.flags & GM_ONLY_FETCHES);
 
 	for (size_t p = 0; p < (size_t)ev->rows->n * ev->top_k; p++) {
 		uint32_t q = ev->request[p];
-		uint8_t otherwise = s->class[q] == GM_HIT ? (uint8_t)GM_USE : (uint8_t)GM_FETCH;
+		uint8_t otherwise = decided ? s->action[p] : (uint8_t)GM_FETCH;
 
 		decision[p] = (struct gm_decision){.class = s->class[q], .expert = ev->expert[q]};
-		decision[p].action = decided ? s->action[p] : otherwise;
+		decision[p].action = s->class[q] == GM_HIT ? (uint8_t)GM_USE : otherwise;
 		if (decision[p].action == GM_SUBSTITUTE)
 			decision[p].substitute = s->substitute[p];
 	}
@@ -430,40 +451,74 @@ static int settle_rows(struct event *ev, struct gm_error *err)
 		GM_TRY(gm_event_substitute(ev, err));
 	count_picks(ev);
 	fetch_decided(ev);
+	if ((ev->actions & 1u << GM_SUBSTITUTE) && ev->config->admit.ops->substituted)
+		admit_rows(ev);
 	return GM_OK;
 }
 
-/* The same for one row, whose picks are its requests: nobody else can overrule them. */
+/* R10 for one row: its picks are its requests, and nobody else can overrule what was decided about them. */
+static void fetch_row(struct event *ev)
+{
+	const struct gm_scratch *s = ev->s;
+
+	for (uint32_t i = 0; i < ev->n_missed; i++) {
+		uint32_t q = s->missed[i];
+
+		if (s->action[q] == GM_FETCH) {
+			add_work(ev, q, s->class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH);
+			fetch(ev, q);
+		} else if (s->action[q] == GM_CPU) {
+			add_work(ev, q, GM_WORK_CPU);
+		}
+	}
+}
+
+/* The same as settle_rows for one row. */
 static int settle_row(struct event *ev, struct gm_error *err)
 {
-	static const uint8_t flag_of[] = {[GM_FETCH] = FETCHED, [GM_CPU] = ON_CPU};
 	struct gm_scratch *s = ev->s;
 	const uint32_t *missed = s->missed;
-	uint32_t n_of[N_ACTION] = {0}, n = ev->n_missed;
+	const double *gate = ev->gate;
+	const struct gm_miss_row row = {
+		.layer = ev->layer,
+		.token = ev->token + (ev->rows->token ? ev->rows->token[0] : 0),
+		.top_k = ev->top_k,
+		.expert = ev->pick,
+		.gate = gate,
+		.missed = missed,
+		.n_missed = ev->n_missed,
+		.class = s->class,
+		.residency = ev->residency,
+	};
+	uint32_t n_of[N_ACTION] = {0}, n_substituted = 0;
 	double mass_of[N_ACTION] = {0};
 
-	decide_row(ev, 0);
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t q = missed[i];
-
-		ev->actions |= 1u << s->action[q];
-		s->flags[q] = flag_of[s->action[q]];
-	}
+	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, s->action);
 	ev->wanting = missed;
-	ev->n_wanting = n;
+	ev->n_wanting = ev->n_missed;
+	for (uint32_t i = 0; i < ev->n_missed; i++)
+		ev->actions |= 1u << s->action[missed[i]];
 	if (ev->actions & 1u << GM_SUBSTITUTE)
 		GM_TRY(gm_event_substitute(ev, err));
-	for (uint32_t i = 0; i < n; i++)
-		n_of[s->action[missed[i]]]++;
-	for (uint32_t i = 0; i < n && ev->gate; i++)
-		mass_of[s->action[missed[i]]] += ev->gate[missed[i]];
+	for (uint32_t i = 0; i < ev->n_missed; i++) {
+		uint32_t q = missed[i];
+
+		n_of[s->action[q]]++;
+		if (!gate)
+			continue;
+		mass_of[s->action[q]] += gate[q];
+		note_substituted(ev, n_substituted, q, gate[q]);
+		n_substituted += s->action[q] == GM_SUBSTITUTE && s->class[q] == GM_MISS;
+	}
 	ev->counters->substitutions += n_of[GM_SUBSTITUTE];
 	ev->counters->drops += n_of[GM_DROP];
 	ev->counters->cpu_picks += n_of[GM_CPU];
 	ev->counters->substituted_mass += mass_of[GM_SUBSTITUTE];
 	ev->counters->dropped_mass += mass_of[GM_DROP];
 	if (n_of[GM_FETCH] + n_of[GM_CPU])
-		fetch_decided(ev);
+		fetch_row(ev);
+	if (n_substituted && ev->config->admit.ops->substituted)
+		admit(ev, n_substituted, ev->counters);
 	return GM_OK;
 }
 
@@ -488,8 +543,6 @@ int gm_event_one(struct event *ev, struct gm_error *err)
 		fetch_misses(ev);
 	} else if (ev->n_missed) {
 		GM_TRY(one_row ? settle_row(ev, err) : settle_rows(ev, err));
-		if ((ev->actions & 1u << GM_SUBSTITUTE) && ev->config->admit.ops->substituted)
-			admit(ev);
 	}
 	if (ev->core->arrivals->end)
 		tell_arrivals(ev);

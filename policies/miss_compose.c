@@ -60,12 +60,11 @@ static void decide(void *state, const double *arg, const struct gm_miss_row *row
 	if (layer->debt > 1 / GAIN)
 		layer->debt = 1 / GAIN;
 	moved = GAIN * layer->debt;
-	for (uint32_t rank = 0; rank < row->top_k; rank++) {
+	for (uint32_t i = 0; i < row->n_missed; i++) {
+		uint32_t rank = row->missed[i];
 		double w = row->gate[rank];
 		bool substitute;
 
-		if (row->class[rank] == GM_HIT)
-			continue;
 		substitute = order == HEAVY ? w >= 1 - moved : order == LIGHT ? w <= moved : uniform(&layer->rng) < moved;
 		action[rank] = substitute ? GM_SUBSTITUTE : GM_FETCH;
 		if (substitute)

@@ -4,8 +4,8 @@
 static void decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
 {
 	(void)state, (void)arg;
-	for (uint32_t rank = 0; rank < row->top_k; rank++)
-		action[rank] = gm_miss_answer(row->class[rank], GM_CPU);
+	for (uint32_t i = 0; i < row->n_missed; i++)
+		action[row->missed[i]] = GM_CPU;
 }
 
 extern const struct gm_miss_ops gm_miss_cpu;

@@ -6,9 +6,11 @@ static void decide(void *state, const double *arg, const struct gm_miss_row *row
 	double least = arg[0];
 
 	(void)state;
-	for (uint32_t rank = 0; rank < row->top_k; rank++)
-		action[rank] = gm_miss_answer(row->class[rank], row -> gate[rank] >= least ? GM_FETCH : GM_SUBSTITUTE);
-	action[0] = gm_miss_answer(row->class[0], GM_FETCH);
+	for (uint32_t i = 0; i < row->n_missed; i++) {
+		uint32_t rank = row->missed[i];
+
+		action[rank] = rank == 0 || row->gate[rank] >= least ? GM_FETCH : GM_SUBSTITUTE;
+	}
 }
 
 extern const struct gm_miss_ops gm_miss_threshold;

@@ -124,23 +124,19 @@ struct gm_miss_row {
 	uint32_t layer;
 	uint64_t token;
 	uint32_t top_k;
-	const uint16_t *expert;   /* [top_k] in rank order */
-	const double *gate;       /* [top_k] weights w (R3), their sum is 1 */
+	const uint16_t *expert; /* [top_k] in rank order */
+	const double *gate;     /* [top_k] weights w (R3), their sum is 1 */
+	const uint32_t *missed; /* [n_missed] ranks of the picks that are no hits; they rise */
+	uint32_t n_missed;
 	const uint8_t *class;     /* [top_k] enum gm_class */
 	const uint8_t *residency; /* [n_expert] of the layer, enum gm_residency */
 };
-
-/* An action for a pick that may be a hit, without a branch: nobody can foretell hits. */
-static inline uint8_t gm_miss_answer(uint8_t class, enum gm_action action)
-{
-	return (uint8_t)((unsigned)action & -(unsigned)(class != GM_HIT));
-}
 
 struct gm_miss_ops {
 	struct gm_policy_info info;
 	size_t (*state_bytes)(uint32_t n_layer, const double *arg);                    /* NULL: no state */
 	void (*init)(void *state, uint32_t n_layer, const double *arg, uint64_t seed); /* state is zeroed */
-	/* writes action[rank] (FETCH, SUBSTITUTE, DROP or CPU) for every pick that is no hit; hits keep GM_USE */
+	/* writes action[rank] (FETCH, SUBSTITUTE, DROP or CPU) for the picks that are no hits */
 	void (*decide)(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action);
 };
 
@@ -149,8 +145,10 @@ struct gm_miss_ops {
 struct gm_admit_ops {
 	struct gm_policy_info info;
 	size_t (*state_bytes)(uint32_t n_item); /* NULL: no state; one state a pool */
-	/* a substituted true miss (R12): true asks for a background copy of the item */
-	bool (*substituted)(void *state, const double *arg, uint32_t item, double gate);
+	/* substituted true misses (R12), [n] distinct items and their gate weights: asks for a background copy of some, whose numbers below n it
+	 * writes to ask, and returns how many */
+	uint32_t (*substituted)(void *state, const double *arg, uint32_t n, const uint32_t *item, const double *gate,
+				uint32_t *ask);
 	void (*queued)(void *state, uint32_t item); /* the copy that was asked for is queued */
 };
 

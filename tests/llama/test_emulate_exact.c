@@ -265,9 +265,9 @@ static struct force forced; /* what the rule below does: rules have no user data
 static void force_decide(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action)
 {
 	(void)state, (void)arg;
-	for (uint32_t r = 0; r < row->top_k; r++)
-		if (row->class[r] != GM_HIT)
-			action[r] = row->token == forced.token && row->layer == forced.layer ? forced.action : GM_FETCH;
+	for (uint32_t i = 0; i < row->n_missed; i++)
+		action[row->missed[i]] =
+			row->token == forced.token && row->layer == forced.layer ? forced.action : GM_FETCH;
 }
 
 static const struct gm_miss_ops force_rule = {

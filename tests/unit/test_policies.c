@@ -309,6 +309,7 @@ static void test_miss_rules(void **state)
 	static const uint16_t expert[4] = {9, 3, 7, 1};
 	static const double gate[4] = {0.4, 0.3, 0.2, 0.1};
 	static const uint8_t class[4] = {GM_MISS, GM_HIT, GM_LATE, GM_MISS};
+	static const uint32_t missed[3] = {0, 2, 3};
 	static const uint8_t residency[10];
 
 	(void)state;
@@ -316,8 +317,13 @@ static void test_miss_rules(void **state)
 		const struct gm_miss_ops *ops = gm_miss_table[i];
 		size_t bytes = ops->state_bytes ? ops->state_bytes(2, args(&ops->info)) : 0;
 		void *memory = calloc(1, bytes + 1);
-		struct gm_miss_row row = {
-			.top_k = 4, .expert = expert, .gate = gate, .class = class, .residency = residency};
+		struct gm_miss_row row = {.top_k = 4,
+					  .expert = expert,
+					  .gate = gate,
+					  .missed = missed,
+					  .n_missed = 3,
+					  .class = class,
+					  .residency = residency};
 		uint8_t action[4] = {GM_USE, GM_USE, GM_USE, GM_USE};
 
 		assert_non_null(memory);
@@ -342,7 +348,9 @@ static void expect_actions(const char *text, const char *want)
 	static const uint16_t expert[4] = {9, 3, 7, 1};
 	static const double gate[4] = {0.5, 0.25, 0.15, 0.1};
 	static const uint8_t class[4] = {GM_MISS, GM_MISS, GM_LATE, GM_MISS};
-	struct gm_miss_row row = {.top_k = 4, .expert = expert, .gate = gate, .class = class};
+	static const uint32_t missed[4] = {0, 1, 2, 3};
+	struct gm_miss_row row = {
+		.top_k = 4, .expert = expert, .gate = gate, .missed = missed, .n_missed = 4, .class = class};
 	uint8_t action[4] = {0};
 	struct gm_error err = {0};
 	struct gm_miss miss;
