@@ -22,6 +22,14 @@ static uint32_t substituted(void *state, const double *arg, uint32_t n, const ui
 	return n_ask;
 }
 
+static void expect(const void *state, const struct gm_requests *requests)
+{
+	const double *acc = state;
+
+	for (uint32_t i = 0; i < requests->n; i++)
+		gm_prefetch(&acc[requests->first_item + requests->expert[i]]);
+}
+
 static void queued(void *state, uint32_t item)
 {
 	double *acc = state;
@@ -38,4 +46,5 @@ const struct gm_admit_ops gm_admit_background = {
 	.state_bytes = state_bytes,
 	.substituted = substituted,
 	.queued = queued,
+	.expect = expect,
 };

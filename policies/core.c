@@ -216,6 +216,25 @@ void gm_core_land(struct gm_core *core, uint32_t layer, uint32_t expert)
 	gm_core_land_item(core, pool, layer * core->config->n_expert + expert - pool->first_item);
 }
 
+void gm_core_expect(const struct gm_core *core, uint32_t layer, const uint16_t *expert, uint32_t n)
+{
+	const struct gm_core_config *config = core->config;
+	const struct pool *pool = (const struct pool *)at_const(core, core->pools) + (core->n_pool == 1 ? 0 : layer);
+	size_t first = (size_t)layer * config->n_expert;
+	const uint8_t *residency = (const uint8_t *)at_const(core, core->residency) + first;
+	const uint32_t *pin = (const uint32_t *)at_const(core, core->pin) + first;
+	struct gm_requests requests = {.n = n, .expert = expert, .first_item = (uint32_t)(first - pool->first_item)};
+
+	for (uint32_t i = 0; i < n; i++) {
+		gm_prefetch(&residency[expert[i]]);
+		gm_prefetch(&pin[expert[i]]);
+	}
+	if (config->evict.ops->expect)
+		config->evict.ops->expect(at_const(core, pool->evict), &requests);
+	if (config->admit.ops->expect)
+		config->admit.ops->expect(at_const(core, pool->admit), &requests);
+}
+
 const uint8_t *gm_core_residency(const struct gm_core *core, uint32_t layer)
 {
 	return (const uint8_t *)at_const(core, core->residency) + (size_t)layer * core->config->n_expert;

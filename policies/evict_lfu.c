@@ -98,6 +98,7 @@ const struct gm_evict_ops gm_evict_lfu = {
 	.info = {.name = "lfu", .help = "least frequently used: smallest count since the start, kept for life"},
 	.state_bytes = state_bytes,
 	.init = init,
+	.expect = gm_minima_expect,
 	.access = access_all,
 	.insert = insert,
 	.reserve = gm_minima_reserve,

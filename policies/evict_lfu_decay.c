@@ -104,6 +104,15 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 	own->unit = exp2(exponent - BIAS);
 }
 
+static void expect(const void *state, const struct gm_requests *requests)
+{
+	const struct own *own = gm_minima_own((void *)(uintptr_t)state);
+
+	gm_minima_expect(state, requests);
+	for (uint32_t i = 0; i < requests->n; i++)
+		gm_prefetch(&own->count[requests->first_item + requests->expert[i]]);
+}
+
 static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct gm_minima *minima = state;
@@ -162,6 +171,7 @@ const struct gm_evict_ops gm_evict_lfu_decay = {
 		 .param = {{.name = "HALFLIFE", .help = "in tokens", .min = 0, .max = 1e12, .above_min = true}}},
 	.state_bytes = state_bytes,
 	.init = init,
+	.expect = expect,
 	.access = access_all,
 	.insert = insert,
 	.reserve = gm_minima_reserve,

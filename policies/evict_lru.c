@@ -42,6 +42,14 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 		entered_of(s)[i] = 0;
 }
 
+static void expect(const void *state, const struct gm_requests *requests)
+{
+	const struct state *s = state;
+
+	for (uint32_t i = 0; i < requests->n; i++)
+		gm_prefetch(&s->list[requests->first_item + requests->expert[i]]);
+}
+
 static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct state *s = state;
@@ -128,6 +136,7 @@ const struct gm_evict_ops gm_evict_lru = {
 	.info = {.name = "lru", .help = "least recently used: smallest last access"},
 	.state_bytes = state_bytes,
 	.init = init,
+	.expect = expect,
 	.access = access_all,
 	.insert = insert,
 	.reserve = enter,

@@ -356,6 +356,14 @@ uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *
 	return first;
 }
 
+void gm_minima_expect(const void *state, const struct gm_requests *requests)
+{
+	const struct gm_minima *m = state;
+
+	for (uint32_t i = 0; i < requests->n; i++)
+		gm_prefetch(&m->key[requests->first_item + requests->expert[i]]);
+}
+
 void gm_minima_reserve(void *state, uint32_t item)
 {
 	(void)state, (void)item; /* a reserved item is no candidate */

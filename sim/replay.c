@@ -361,7 +361,7 @@ static void set_timeline(struct gm_replay *r, const struct pass *pass)
 
 static int replay_pass(struct gm_replay *r, const struct gm_window *w, const struct pass *pass, struct gm_error *err)
 {
-	uint32_t n = pass->end - pass->begin;
+	uint32_t n = pass->end - pass->begin, n_layer = r->config->core.n_layer;
 	struct gm_time_split end = {0};
 
 	if (r->by_token) {
@@ -371,8 +371,14 @@ static int replay_pass(struct gm_replay *r, const struct gm_window *w, const str
 	set_timeline(r, pass);
 	if (r->player)
 		gm_player_set_token(r->player, pass->first_token);
-	for (uint32_t layer = 0; layer < r->config->core.n_layer; layer++)
+	for (uint32_t layer = 0; layer < n_layer; layer++) {
+		/* a layer's state is out of the nearer caches by the time its turn comes again */
+		if (layer + 1 < n_layer)
+			gm_core_expect(r->core, layer + 1,
+				       w->ranked + ((layer + 1) * (size_t)w->stride + pass->begin) * w->n_ranked,
+				       r->config->core.top_k);
 		GM_TRY(replay_event(r, w, pass, layer, err));
+	}
 	if (r->player)
 		GM_TRY(gm_player_check(r->player, err));
 	if (r->clock) {
