@@ -53,7 +53,7 @@ static size_t lay_out(struct gm_core *core, const struct gm_core_config *config)
 	plan.n_pool = n_pool;
 	plan.pools = take(&end, n_pool * sizeof(struct pool));
 	plan.residency = take(&end, n);
-	plan.pin = take(&end, n * sizeof(uint32_t));
+	plan.pin = take(&end, n);
 	plan.miss = end;
 	if (config->miss.ops->state_bytes)
 		take(&end, config->miss.ops->state_bytes(config->n_layer, config->miss.arg));
@@ -134,7 +134,7 @@ static void start_cold(struct gm_core *core, bool again)
 
 	core->stamp = 0;
 	memset(gm_core_at(core, core->residency), GM_ABSENT, n);
-	memset(gm_core_at(core, core->pin), 0, n * sizeof(uint32_t));
+	memset(gm_core_at(core, core->pin), 0, n);
 	if (config->miss.ops->state_bytes) {
 		memset(gm_core_at(core, core->miss), 0, config->miss.ops->state_bytes(config->n_layer, config->miss.arg));
 		config->miss.ops->init(gm_core_at(core, core->miss), config->n_layer, config->miss.arg, config->seed);
@@ -222,7 +222,7 @@ void gm_core_expect(const struct gm_core *core, uint32_t layer, const uint16_t *
 	const struct pool *pool = (const struct pool *)at_const(core, core->pools) + (core->n_pool == 1 ? 0 : layer);
 	size_t first = (size_t)layer * config->n_expert;
 	const uint8_t *residency = (const uint8_t *)at_const(core, core->residency) + first;
-	const uint32_t *pin = (const uint32_t *)at_const(core, core->pin) + first;
+	const uint8_t *pin = (const uint8_t *)at_const(core, core->pin) + first;
 	struct gm_requests requests = {.n = n, .expert = expert, .first_item = (uint32_t)(first - pool->first_item)};
 
 	for (uint32_t i = 0; i < n; i++) {

@@ -21,10 +21,10 @@ struct gm_core {
 	struct gm_arrivals *arrivals;
 	struct gm_scratch *scratch;
 	uint32_t n_pool;
-	uint32_t stamp;   /* of the current event, for pins */
+	uint8_t stamp;    /* of the current event, for pins */
 	size_t pools;     /* offset of struct pool [n_pool] */
 	size_t residency; /* offset of uint8_t [n_layer][n_expert] */
-	size_t pin;       /* offset of uint32_t [n_layer][n_expert] */
+	size_t pin;       /* offset of uint8_t [n_layer][n_expert] */
 	size_t miss;      /* offset of the miss rule's state */
 	size_t bytes;
 };
@@ -76,7 +76,7 @@ struct event {
 	struct pool *pool;
 	void *evict_state;
 	uint8_t *residency; /* [n_expert] of the layer */
-	uint32_t *pin;      /* [n_expert] of the layer */
+	uint8_t *pin;       /* [n_expert] of the layer */
 	struct gm_candidates candidates;
 	uint32_t layer, top_k;
 	uint32_t first_item;   /* pool item of the layer's expert 0 */
@@ -152,14 +152,14 @@ static inline struct gm_counters *event_counters(const struct event *ev, uint32_
 	return &ev->counters[ev->shared ? 0 : row];
 }
 
-/* A new stamp for pins; on wrap-around the old ones are wiped, so that none can match by chance. */
+/* A new stamp for pins; on wrap-around the old ones are wiped, so that none can match by chance. They are bytes, so that a layer's lie in few cache
+ * lines. */
 static inline void gm_event_next_stamp(struct event *ev)
 {
 	struct gm_core *core = ev->core;
 
 	if (++core->stamp == 0) {
-		memset(gm_core_at(core, core->pin), 0,
-		       (size_t)core->config->n_layer * core->config->n_expert * sizeof(uint32_t));
+		memset(gm_core_at(core, core->pin), 0, (size_t)core->config->n_layer * core->config->n_expert);
 		core->stamp = 1;
 	}
 	ev->candidates.stamp = core->stamp;

@@ -65,8 +65,8 @@ static void classify_row(struct event *ev)
 	const uint16_t *pick = ev->pick;
 	const uint8_t *residency = ev->residency;
 	uint8_t *class = ev->s->class;
-	uint32_t *pin = ev->pin, *missed = ev->s->missed;
-	uint32_t top_k = ev->top_k, stamp = ev->core->stamp, n_missed = 0;
+	uint8_t *pin = ev->pin, stamp = ev->core->stamp;
+	uint32_t *missed = ev->s->missed, top_k = ev->top_k, n_missed = 0;
 
 	for (uint32_t r = 0; r < top_k; r++) {
 		uint16_t e = pick[r];
@@ -562,9 +562,9 @@ void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 	ev->pool = pool;
 	ev->evict_state = gm_core_at(core, pool->evict);
 	ev->residency = (uint8_t *)gm_core_at(core, core->residency) + first;
-	ev->pin = (uint32_t *)gm_core_at(core, core->pin) + first;
+	ev->pin = (uint8_t *)gm_core_at(core, core->pin) + first;
 	ev->candidates.residency = gm_core_pool_residency(core, pool);
-	ev->candidates.pin = (const uint32_t *)gm_core_at(core, core->pin) + pool->first_item;
+	ev->candidates.pin = (const uint8_t *)gm_core_at(core, core->pin) + pool->first_item;
 	ev->layer = layer;
 	ev->top_k = config->top_k;
 	ev->first_item = (uint32_t)(first - pool->first_item);

@@ -18,20 +18,20 @@
 #define NEAR 1e-9   /* relative; far more than any rounding */
 #define TINY 1e-300 /* doubles lose digits below 2e-308 */
 #define N_FADE 256u
+#define TICK_BITS 27 /* a token requests each item of a pool once at most, 65,536 experts in 1,024 layers */
 
 /* Behind the minima, whose keys are the scaled counts as bits: doubles >= 0 are ordered as their bits are. */
 struct own {
-	uint64_t tick;
+	uint64_t tick;       /* of the last access */
 	uint64_t token;      /* for which `unit` holds */
 	double unit;         /* 2^((token - origin) / half_life - BIAS) */
 	double origin;       /* in tokens */
 	double half_life;    /* in tokens */
 	double fade[N_FADE]; /* 2^(-delta / half_life) */
 	struct count {
-		double value;   /* at the last access */
-		uint64_t token; /* of it */
-		uint64_t tick;
-	} count[]; /* [n_item] */
+		double value;  /* at the last access */
+		uint64_t tick; /* of it: its token above TICK_BITS, and below them, which access of that token it was */
+	} count[];             /* [n_item] */
 };
 
 static size_t state_bytes(const struct gm_pool_dims *dims, const double *arg)
@@ -57,7 +57,7 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 static double faded(const struct own *own, uint32_t item, uint64_t token)
 {
 	const struct count *count = &own->count[item];
-	uint64_t delta = token - count->token;
+	uint64_t delta = token - (count->tick >> TICK_BITS);
 
 	return count->value * (delta < N_FADE ? own->fade[delta] : exp2(-(double)delta / own->half_life));
 }
@@ -101,6 +101,8 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 		exponent = ((double)token - own->origin) / own->half_life;
 	}
 	own->token = token;
+	if (own->tick >> TICK_BITS < token)
+		own->tick = token << TICK_BITS;
 	own->unit = exp2(exponent - BIAS);
 }
 
@@ -117,17 +119,18 @@ static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct gm_minima *minima = state;
 	struct own *own = gm_minima_own(minima);
-	uint64_t tick = own->tick;
+	uint64_t tick;
 
 	gm_minima_enter_pending(minima);
 	if (requests->token != own->token)
 		set_token(minima, own, requests->token);
+	tick = own->tick;
 	for (uint32_t i = 0; i < requests->n; i++) {
 		uint32_t item = requests->first_item + requests->expert[i];
 		double value = faded(own, item, requests->token) + 1.0;
 		uint64_t absent = minima->key[item] & GM_MINIMA_ABSENT;
 
-		own->count[item] = (struct count){value, requests->token, ++tick};
+		own->count[item] = (struct count){value, ++tick};
 		gm_minima_set(minima, item, absent | to_bits(value * own->unit));
 	}
 	own->tick = tick;

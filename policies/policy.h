@@ -95,8 +95,8 @@ struct gm_requests {
 /* What may be evicted: residents without a pin. */
 struct gm_candidates {
 	const uint8_t *residency; /* [n_item] enum gm_residency */
-	const uint32_t *pin;      /* [n_item] pinned where pin[item] == stamp */
-	uint32_t stamp;
+	const uint8_t *pin;       /* [n_item] pinned where pin[item] == stamp */
+	uint8_t stamp;
 	uint64_t token; /* current token */
 };
 

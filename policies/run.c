@@ -23,8 +23,8 @@ static void run_all_resident(struct event *ev, const struct gm_rows *rows)
 static uint32_t find_misses(struct event *ev, const uint16_t *pick)
 {
 	const uint8_t *residency = ev->residency;
-	uint32_t *pin = ev->pin, *missed = ev->s->missed;
-	uint32_t top_k = ev->top_k, stamp = ev->candidates.stamp, n_missed = 0;
+	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
+	uint32_t *missed = ev->s->missed, top_k = ev->top_k, n_missed = 0;
 
 	for (uint32_t r = 0; r < top_k; r++) {
 		uint32_t e = pick[r];

@@ -114,7 +114,8 @@ static int substitute_row(struct event *ev, struct gm_error *err)
 	const uint16_t *ranked = ev->rows->ranked;
 	const uint8_t *residency = ev->residency, *action = ev->s->action;
 	const uint32_t *wanting = ev->wanting;
-	uint32_t *pin = ev->pin, stamp = ev->core->stamp, n_ranked = ev->rows->n_ranked, at = ev->top_k, n_found = 0;
+	uint8_t *pin = ev->pin, stamp = ev->core->stamp;
+	uint32_t n_ranked = ev->rows->n_ranked, at = ev->top_k, n_found = 0;
 
 	for (uint32_t i = 0; i < ev->n_wanting; i++) {
 		uint32_t p = wanting[i];

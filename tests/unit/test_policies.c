@@ -20,7 +20,7 @@ struct world {
 	void *state;
 	size_t bytes;
 	uint8_t residency[N_ITEM];
-	uint32_t pin[N_ITEM], stamp;
+	uint8_t pin[N_ITEM], stamp;
 	uint32_t resident[N_SLOT], n_resident, n_reserved;
 	uint64_t token, rng;
 };
@@ -113,7 +113,10 @@ static void step(struct world *w)
 	uint64_t next_use[4];
 	uint8_t plan[4];
 
-	w->stamp++;
+	if (++w->stamp == 0) {
+		memset(w->pin, 0, sizeof(w->pin));
+		w->stamp = 1;
+	}
 	w->token++;
 	for (uint32_t i = 0; i < N_ITEM; i++) {
 		if (w->residency[i] == GM_RESERVED && below(w, 2)) {
@@ -259,7 +262,8 @@ static void test_lfu_decay_is_its_formula(void **state)
 		struct gm_pool_dims d = {.n_item = 9, .n_slot = 3, .n_expert = 9};
 		struct fading f = {.half_life = half_lives[h]};
 		uint8_t residency[9] = {0};
-		uint32_t pin[16] = {0}, n_resident = 0;
+		uint8_t pin[16] = {0};
+		uint32_t n_resident = 0;
 		struct world w = {.rng = h};
 		uint64_t tick = 0;
 
@@ -272,8 +276,9 @@ static void test_lfu_decay_is_its_formula(void **state)
 		for (uint32_t t = 0; t < 20000; t++) {
 			uint16_t pick[2] = {(uint16_t)(below(&w, 3) ? below(&w, 3) : below(&w, 9)), 0};
 			struct gm_requests requests = {.n = 2, .expert = pick, .token = t};
-			struct gm_candidates c = {.residency = residency, .pin = pin, .stamp = t + 1, .token = t};
+			struct gm_candidates c = {.residency = residency, .pin = pin, .stamp = 1, .token = t};
 
+			memset(pin, 0, sizeof(pin));
 			do
 				pick[1] = (uint16_t)(below(&w, 2) ? below(&w, 4) : below(&w, 9));
 			while (pick[1] == pick[0]);
@@ -281,7 +286,7 @@ static void test_lfu_decay_is_its_formula(void **state)
 				f.count[pick[i]] = faded(&f, pick[i], t) + 1;
 				f.token[pick[i]] = t;
 				f.last[pick[i]] = ++tick;
-				pin[pick[i]] = t + 1;
+				pin[pick[i]] = 1;
 			}
 			evict.ops->access(pool, &requests);
 			for (int i = 0; i < 2; i++) {
