@@ -132,7 +132,6 @@ static void start_cold(struct gm_core *core, bool again)
 	size_t n = (size_t)config->n_layer * config->n_expert;
 	struct pool *pools = gm_core_at(core, core->pools);
 
-	core->stamp = 0;
 	memset(gm_core_at(core, core->residency), GM_ABSENT, n);
 	memset(gm_core_at(core, core->pin), 0, n);
 	if (config->miss.ops->state_bytes) {
@@ -144,6 +143,7 @@ static void start_cold(struct gm_core *core, bool again)
 		struct pool *pool = &pools[p];
 
 		pool->n_resident = pool->n_reserved = 0;
+		pool->stamp = 0;
 		pool->bytes_left = config->pool_bytes;
 		config->evict.ops->init(gm_core_at(core, pool->evict), &dims, config->evict.arg, again);
 		if (config->admit.ops->state_bytes)
@@ -222,13 +222,10 @@ void gm_core_expect(const struct gm_core *core, uint32_t layer, const uint16_t *
 	const struct pool *pool = (const struct pool *)at_const(core, core->pools) + (core->n_pool == 1 ? 0 : layer);
 	size_t first = (size_t)layer * config->n_expert;
 	const uint8_t *residency = (const uint8_t *)at_const(core, core->residency) + first;
-	const uint8_t *pin = (const uint8_t *)at_const(core, core->pin) + first;
 	struct gm_requests requests = {.n = n, .expert = expert, .first_item = (uint32_t)(first - pool->first_item)};
 
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++)
 		gm_prefetch(&residency[expert[i]]);
-		gm_prefetch(&pin[expert[i]]);
-	}
 	if (config->evict.ops->expect)
 		config->evict.ops->expect(at_const(core, pool->evict), &requests);
 	if (config->admit.ops->expect)

@@ -11,6 +11,7 @@ struct pool {
 	uint32_t first_item; /* index of item 0 in the core's per-expert arrays */
 	uint32_t n_item;
 	uint32_t n_slot, n_resident, n_reserved;
+	uint8_t stamp;       /* of the current event, for pins */
 	uint64_t bytes_left; /* scope global */
 	size_t reserved;     /* offset of uint32_t [n_slot]: items in order of reservation */
 	size_t evict, admit; /* offsets of the policies' states */
@@ -21,7 +22,6 @@ struct gm_core {
 	struct gm_arrivals *arrivals;
 	struct gm_scratch *scratch;
 	uint32_t n_pool;
-	uint8_t stamp;    /* of the current event, for pins */
 	size_t pools;     /* offset of struct pool [n_pool] */
 	size_t residency; /* offset of uint8_t [n_layer][n_expert] */
 	size_t pin;       /* offset of uint8_t [n_layer][n_expert] */
@@ -30,8 +30,6 @@ struct gm_core {
 };
 
 enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
-
-#define N_ACTION (GM_CPU + 1) /* of enum gm_action */
 
 /* Work space. Request arrays [n_expert] hold the distinct experts of an event in request order; pick arrays [n_row][top_k]. */
 struct gm_scratch {
@@ -156,13 +154,13 @@ static inline struct gm_counters *event_counters(const struct event *ev, uint32_
  * lines. */
 static inline void gm_event_next_stamp(struct event *ev)
 {
-	struct gm_core *core = ev->core;
+	struct pool *pool = ev->pool;
 
-	if (++core->stamp == 0) {
-		memset(gm_core_at(core, core->pin), 0, (size_t)core->config->n_layer * core->config->n_expert);
-		core->stamp = 1;
+	if (++pool->stamp == 0) {
+		memset((uint8_t *)gm_core_at(ev->core, ev->core->pin) + pool->first_item, 0, pool->n_item);
+		pool->stamp = 1;
 	}
-	ev->candidates.stamp = core->stamp;
+	ev->candidates.stamp = pool->stamp;
 	ev->candidates.token = ev->token;
 }
 

@@ -65,7 +65,7 @@ static void classify_row(struct event *ev)
 	const uint16_t *pick = ev->pick;
 	const uint8_t *residency = ev->residency;
 	uint8_t *class = ev->s->class;
-	uint8_t *pin = ev->pin, stamp = ev->core->stamp;
+	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
 	uint32_t *missed = ev->s->missed, top_k = ev->top_k, n_missed = 0;
 
 	for (uint32_t r = 0; r < top_k; r++) {
@@ -121,7 +121,7 @@ static void classify_rows(struct event *ev)
 				s->row_of[q] = i;
 				s->missed[ev->n_missed] = q;
 				ev->n_missed += s->class[q] != GM_HIT;
-				ev->pin[e] = ev->core->stamp;
+				ev->pin[e] = ev->candidates.stamp;
 				counters->accesses++;
 				counters->hits += s->class[q] == GM_HIT;
 				if (ev->rows->next_use)
@@ -469,8 +469,45 @@ static void fetch_row(struct event *ev)
 			fetch(ev, q);
 		} else if (s->action[q] == GM_CPU) {
 			add_work(ev, q, GM_WORK_CPU);
+			ev->counters->cpu_picks++;
 		}
 	}
+}
+
+/* R13 for one row. Returns how many true misses were substituted, which are noted. */
+static uint32_t count_substituted(struct event *ev)
+{
+	const struct gm_scratch *s = ev->s;
+	uint32_t n = 0, n_noted = 0;
+	double mass = 0;
+
+	for (uint32_t i = 0; i < ev->n_missed; i++) {
+		uint32_t q = s->missed[i];
+		bool substituted = s->action[q] == GM_SUBSTITUTE;
+
+		/* without a branch, for nobody can foretell it; to add 0 changes no sum */
+		n += substituted;
+		mass += substituted ? ev->gate[q] : 0;
+		note_substituted(ev, n_noted, q, ev->gate[q]);
+		n_noted += substituted && s->class[q] == GM_MISS;
+	}
+	ev->counters->substitutions += n;
+	ev->counters->substituted_mass += mass;
+	return n_noted;
+}
+
+static void count_dropped(struct event *ev)
+{
+	const struct gm_scratch *s = ev->s;
+	double mass = 0;
+
+	for (uint32_t i = 0; i < ev->n_missed; i++) {
+		if (s->action[s->missed[i]] != GM_DROP)
+			continue;
+		ev->counters->drops++;
+		mass += ev->gate[s->missed[i]];
+	}
+	ev->counters->dropped_mass += mass;
 }
 
 /* The same as settle_rows for one row. */
@@ -478,47 +515,34 @@ static int settle_row(struct event *ev, struct gm_error *err)
 {
 	struct gm_scratch *s = ev->s;
 	const uint32_t *missed = s->missed;
-	const double *gate = ev->gate;
 	const struct gm_miss_row row = {
 		.layer = ev->layer,
 		.token = ev->token + (ev->rows->token ? ev->rows->token[0] : 0),
 		.top_k = ev->top_k,
 		.expert = ev->pick,
-		.gate = gate,
+		.gate = ev->gate,
 		.missed = missed,
 		.n_missed = ev->n_missed,
 		.class = s->class,
 		.residency = ev->residency,
 	};
-	uint32_t n_of[N_ACTION] = {0}, n_substituted = 0;
-	double mass_of[N_ACTION] = {0};
+	uint32_t n_noted = 0;
 
 	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, s->action);
 	ev->wanting = missed;
 	ev->n_wanting = ev->n_missed;
 	for (uint32_t i = 0; i < ev->n_missed; i++)
 		ev->actions |= 1u << s->action[missed[i]];
-	if (ev->actions & 1u << GM_SUBSTITUTE)
+	if (ev->actions & 1u << GM_SUBSTITUTE) {
 		GM_TRY(gm_event_substitute(ev, err));
-	for (uint32_t i = 0; i < ev->n_missed; i++) {
-		uint32_t q = missed[i];
-
-		n_of[s->action[q]]++;
-		if (!gate)
-			continue;
-		mass_of[s->action[q]] += gate[q];
-		note_substituted(ev, n_substituted, q, gate[q]);
-		n_substituted += s->action[q] == GM_SUBSTITUTE && s->class[q] == GM_MISS;
+		n_noted = count_substituted(ev);
 	}
-	ev->counters->substitutions += n_of[GM_SUBSTITUTE];
-	ev->counters->drops += n_of[GM_DROP];
-	ev->counters->cpu_picks += n_of[GM_CPU];
-	ev->counters->substituted_mass += mass_of[GM_SUBSTITUTE];
-	ev->counters->dropped_mass += mass_of[GM_DROP];
-	if (n_of[GM_FETCH] + n_of[GM_CPU])
+	if (ev->actions & 1u << GM_DROP)
+		count_dropped(ev);
+	if (ev->actions & (1u << GM_FETCH | 1u << GM_CPU))
 		fetch_row(ev);
-	if (n_substituted && ev->config->admit.ops->substituted)
-		admit(ev, n_substituted, ev->counters);
+	if (n_noted && ev->config->admit.ops->substituted)
+		admit(ev, n_noted, ev->counters);
 	return GM_OK;
 }
 

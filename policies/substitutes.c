@@ -93,14 +93,15 @@ static int substitute_from(struct event *ev, uint32_t i, struct search search, s
 		GM_TRY(search_next(ev, &search, &found, err));
 		if (found == GM_NO_ITEM) {
 			s->action[p] = GM_FETCH;
+			ev->actions |= 1u << GM_FETCH;
 			s->flags[ev->request[p]] |= FETCHED;
 			event_counters(ev, row)->substitute_fallbacks++;
 			event_counters(ev, row)->head_exhausted += search.unknown;
 			continue;
 		}
 		s->substitute[p] = (uint16_t)found;
-		if (ev->pin[found] != ev->core->stamp) {
-			ev->pin[found] = ev->core->stamp;
+		if (ev->pin[found] != ev->candidates.stamp) {
+			ev->pin[found] = ev->candidates.stamp;
 			ev->n_ready++;
 		}
 	}
@@ -114,7 +115,7 @@ static int substitute_row(struct event *ev, struct gm_error *err)
 	const uint16_t *ranked = ev->rows->ranked;
 	const uint8_t *residency = ev->residency, *action = ev->s->action;
 	const uint32_t *wanting = ev->wanting;
-	uint8_t *pin = ev->pin, stamp = ev->core->stamp;
+	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
 	uint32_t n_ranked = ev->rows->n_ranked, at = ev->top_k, n_found = 0;
 
 	for (uint32_t i = 0; i < ev->n_wanting; i++) {

@@ -108,12 +108,12 @@ static void start_queued(struct gm_clock *c)
 	double *when = at(c, c->when);
 
 	while (c->first_queued != c->n_item) {
-		uint32_t item = c->first_queued;
-		uint32_t layer = layer_of(c, item);
+		uint32_t item = c->first_queued, layer;
 		double start = later(c->link_free, when[item]);
 
 		if (start > c->t1)
 			break;
+		layer = layer_of(c, item);
 		when[item] = c->link_free = start + c->hw->copy_us[layer];
 		tell(c, GM_LANE_LINK, "background", layer, item % c->n_expert, start, c->link_free);
 		c->first_queued = copies[item].newer;

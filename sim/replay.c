@@ -359,6 +359,17 @@ static void set_timeline(struct gm_replay *r, const struct pass *pass)
 		gm_clock_set_sink(r->clock, wanted ? sink->span : NULL);
 }
 
+static void expect_rows(const struct gm_window *w, uint32_t layer, uint32_t i, uint32_t top_k)
+{
+	size_t row = (size_t)layer * w->stride + i;
+
+	gm_prefetch(w->ranked + row * w->n_ranked);
+	if (w->gate) {
+		gm_prefetch(w->gate + row * top_k);
+		gm_prefetch(w->gate + row * top_k + top_k - 1);
+	}
+}
+
 static int replay_pass(struct gm_replay *r, const struct gm_window *w, const struct pass *pass, struct gm_error *err)
 {
 	uint32_t n = pass->end - pass->begin, n_layer = r->config->core.n_layer;
@@ -372,7 +383,9 @@ static int replay_pass(struct gm_replay *r, const struct gm_window *w, const str
 	if (r->player)
 		gm_player_set_token(r->player, pass->first_token);
 	for (uint32_t layer = 0; layer < n_layer; layer++) {
-		/* a layer's state is out of the nearer caches by the time its turn comes again */
+		/* a layer's rows and state are out of the nearer caches by the time its turn comes again */
+		if (layer + 2 < n_layer)
+			expect_rows(w, layer + 2, pass->begin, r->config->core.top_k);
 		if (layer + 1 < n_layer)
 			gm_core_expect(r->core, layer + 1,
 				       w->ranked + ((layer + 1) * (size_t)w->stride + pass->begin) * w->n_ranked,
