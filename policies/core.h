@@ -70,10 +70,11 @@ struct gm_rows {
 	const float *logit;       /* [n][n_ranked]; needed by rerouting only, else NULL */
 	const uint32_t *next_use; /* [n][top_k] first token of the next pass that requests the same expert of this layer,
 				   * UINT32_MAX never; NULL unless the eviction policy needs it */
-	/* The experts beyond the ranking, for a substitute that is not found before: sets the array [*n] in order of selection score, ties to the
-	 * lower id, valid until the next call. GM_ERR_UNSUPPORTED if they cannot be had. *n = 0 makes the pick a fallback, counted as
-	 * head_exhausted. May be NULL where n_ranked == n_expert or nothing substitutes. */
-	int (*beyond)(void *user, uint32_t row, const uint16_t **expert, uint32_t *n, struct gm_error *err);
+	/* The experts beyond the ranking, for a substitute that is not found before, from place `from` of them on: sets the array [*n] in order of
+	 * selection score, ties to the lower id, valid until the next call; what follows is asked for when it is needed. GM_ERR_UNSUPPORTED if
+	 * they cannot be had. *n = 0 before the end makes the pick a fallback, counted as head_exhausted. May be NULL where n_ranked ==
+	 * n_expert or nothing substitutes. */
+	int (*beyond)(void *user, uint32_t row, uint32_t from, const uint16_t **expert, uint32_t *n, struct gm_error *err);
 	/* Gate weights (R3) of a rerouted selection, from the logits of row; needed by rerouting only. */
 	void (*regate)(void *user, const float *logit, double *gate);
 	void *user;

@@ -10,6 +10,8 @@ static void decide(void *state, const double *arg, const struct gm_miss_row *row
 
 extern const struct gm_miss_ops gm_miss_substitute;
 const struct gm_miss_ops gm_miss_substitute = {
-	.info = {.name = "substitute", .help = "substitute every miss", .flags = GM_NEEDS_RANKING | GM_NEEDS_GATES},
+	.info = {.name = "substitute",
+		 .help = "substitute every miss",
+		 .flags = GM_NEEDS_RANKING | GM_NEEDS_GATES | GM_ONLY_SUBSTITUTES},
 	.decide = decide,
 };

@@ -49,16 +49,17 @@ struct gm_policy_info {
 };
 
 enum gm_policy_flag {
-	GM_NEEDS_NEXT_USE = 1,    /* the caller must know the future of the trace (a bound, not a policy) */
-	GM_NEEDS_RANKING = 2,     /* substitutes: needs a ranking beyond the selected experts */
-	GM_NEEDS_TOKEN_ORDER = 4, /* events must come token by token, not layer by layer */
-	GM_ALL_RESIDENT = 8,      /* everything is resident and nothing is ever evicted */
-	GM_NEEDS_LOGITS = 16,     /* reroutes by logits */
-	GM_NO_INSERT = 32,        /* never inserts what it misses */
-	GM_NEEDS_GATES = 64,      /* decides or counts by gate weights */
-	GM_NEEDS_CPU = 128,       /* computes on the CPU: its times must be known */
-	GM_ONLY_FETCHES = 256,    /* a miss rule that answers FETCH and nothing else: the core need not ask it */
-	GM_DROPS = 512,           /* a miss rule that may leave picks out */
+	GM_NEEDS_NEXT_USE = 1,      /* the caller must know the future of the trace (a bound, not a policy) */
+	GM_NEEDS_RANKING = 2,       /* substitutes: needs a ranking beyond the selected experts */
+	GM_NEEDS_TOKEN_ORDER = 4,   /* events must come token by token, not layer by layer */
+	GM_ALL_RESIDENT = 8,        /* everything is resident and nothing is ever evicted */
+	GM_NEEDS_LOGITS = 16,       /* reroutes by logits */
+	GM_NO_INSERT = 32,          /* never inserts what it misses */
+	GM_NEEDS_GATES = 64,        /* decides or counts by gate weights */
+	GM_NEEDS_CPU = 128,         /* computes on the CPU: its times must be known */
+	GM_ONLY_FETCHES = 256,      /* a miss rule that answers FETCH and nothing else: the core need not ask it */
+	GM_ONLY_SUBSTITUTES = 1024, /* a miss rule that answers SUBSTITUTE and nothing else */
+	GM_DROPS = 512,             /* a miss rule that may leave picks out */
 };
 
 /* Loads what will be read soon; without effect on any result. */

@@ -1,14 +1,16 @@
 /* R9: the search for substitutes. */
 #include "policies/core_private.h"
 
-/* R9: where the search for substitutes of one row stands. Residency does not change during R9, so it only moves on. */
+/* R9: where the search for substitutes of one row stands. Residency does not change during R9, so it only moves on. The order of experts comes in
+ * stretches: the ranking, then what is beyond it, as far as it is asked for. */
 struct search {
 	uint32_t row;
-	const uint16_t *expert; /* [n] the ranking, then what is beyond it: both in order of selection score */
+	const uint16_t *expert; /* [n] the stretch, in order of selection score */
 	uint32_t n, at;
-	uint32_t n_seen; /* residents before `at` */
-	bool beyond;     /* what is beyond the ranking is in use, or known to be of none */
-	bool unknown;    /* it was asked for and cannot be had */
+	uint32_t n_seen;   /* residents before `at`, in all stretches */
+	uint32_t n_beyond; /* places beyond the ranking that had their turn, or have it now */
+	bool ended;        /* there is no other stretch */
+	bool unknown;      /* there should be one, but it cannot be had */
 };
 
 static bool in_selection(const struct event *ev, uint32_t row, uint16_t expert)
@@ -21,7 +23,7 @@ static bool in_selection(const struct event *ev, uint32_t row, uint16_t expert)
 	return false;
 }
 
-/* The next resident of the row's order; GM_NO_ITEM where it ends. */
+/* The next resident of the stretch; GM_NO_ITEM where it ends. */
 static uint32_t search_on(const struct event *ev, struct search *search)
 {
 	bool rerouted = ev->config->reroute.ops != NULL;
@@ -38,27 +40,26 @@ static uint32_t search_on(const struct event *ev, struct search *search)
 	return GM_NO_ITEM;
 }
 
-/* The ranking has ended. Where all residents of the layer stand in it, nobody needs to know what is beyond. */
-static int go_beyond(const struct event *ev, struct search *search, struct gm_error *err)
+/* The next stretch, if there is one. Where all residents of the layer have been seen, nobody needs to know what follows. */
+static int go_on(const struct event *ev, struct search *search, struct gm_error *err)
 {
 	bool seen_all = ev->config->scope == GM_SCOPE_LAYER && search->n_seen == ev->pool->n_resident;
-	bool wanted = ev->rows->n_ranked < ev->config->n_expert && !seen_all;
+	bool wanted = ev->rows->n_ranked + search->n_beyond < ev->config->n_expert && !seen_all;
 
-	search->beyond = true;
 	search->n = search->at = 0;
-	if (wanted)
-		GM_TRY(ev->rows->beyond(ev->rows->user, ev->first_row + search->row, &search->expert, &search->n, err));
-	search->unknown = wanted && search->n == 0;
+	if (wanted && !search->ended)
+		GM_TRY(ev->rows->beyond(ev->rows->user, ev->first_row + search->row, search->n_beyond, &search->expert,
+					&search->n, err));
+	search->ended = search->n == 0;
+	search->unknown = search->ended && wanted;
+	search->n_beyond += search->n;
 	return GM_OK;
 }
 
 static int search_next(const struct event *ev, struct search *search, uint32_t *found, struct gm_error *err)
 {
-	*found = search_on(ev, search);
-	if (*found == GM_NO_ITEM && !search->beyond) {
-		GM_TRY(go_beyond(ev, search, err));
-		*found = search_on(ev, search);
-	}
+	while ((*found = search_on(ev, search)) == GM_NO_ITEM && !search->ended)
+		GM_TRY(go_on(ev, search, err));
 	return GM_OK;
 }
 
@@ -108,37 +109,44 @@ static int substitute_from(struct event *ev, uint32_t i, struct search search, s
 	return GM_OK;
 }
 
-/* One row, nothing rerouted: as long as the ranking lasts, what comes behind the selection is all there is to look at, and no substitute has a pin
- * yet. */
-static int substitute_row(struct event *ev, struct gm_error *err)
+/* One row, nothing rerouted: every resident of the stretch is a substitute, and none has a pin yet. Returns the number of the first pick that is
+ * still without one. */
+static uint32_t substitute_along(struct event *ev, struct search *search, uint32_t i)
 {
-	const uint16_t *ranked = ev->rows->ranked;
+	const uint16_t *expert = search->expert;
 	const uint8_t *residency = ev->residency, *action = ev->s->action;
-	const uint32_t *wanting = ev->wanting;
 	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
-	uint32_t n_ranked = ev->rows->n_ranked, at = ev->top_k, n_found = 0;
+	uint32_t n = search->n, at = search->at, n_found = 0;
 
-	for (uint32_t i = 0; i < ev->n_wanting; i++) {
-		uint32_t p = wanting[i];
+	for (; i < ev->n_wanting; i++) {
+		uint32_t p = ev->wanting[i];
 
 		if (action[p] != GM_SUBSTITUTE)
 			continue;
-		while (at < n_ranked && residency[ranked[at]] < GM_RESIDENT)
+		while (at < n && residency[expert[at]] < GM_RESIDENT)
 			at++;
-		if (at == n_ranked) {
-			struct search search = search_row(ev, 0);
-
-			search.at = at;
-			search.n_seen += n_found;
-			ev->n_ready += n_found;
-			return substitute_from(ev, i, search, err);
-		}
-		ev->s->substitute[p] = ranked[at];
-		pin[ranked[at++]] = stamp;
+		if (at == n)
+			break;
+		ev->s->substitute[p] = expert[at];
+		pin[expert[at++]] = stamp;
 		n_found++;
 	}
+	search->at = at;
+	search->n_seen += n_found;
 	ev->n_ready += n_found;
-	return GM_OK;
+	return i;
+}
+
+static int substitute_row(struct event *ev, struct gm_error *err)
+{
+	struct search search = search_row(ev, 0);
+	uint32_t i = substitute_along(ev, &search, 0);
+
+	while (i < ev->n_wanting && !search.ended) {
+		GM_TRY(go_on(ev, &search, err));
+		i = substitute_along(ev, &search, i);
+	}
+	return i < ev->n_wanting ? substitute_from(ev, i, search, err) : GM_OK;
 }
 
 int gm_event_substitute(struct event *ev, struct gm_error *err)

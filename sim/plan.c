@@ -357,10 +357,15 @@ static void put_hw(FILE *out, const struct gm_plan *plan)
 	fprintf(out, "\nhost %" PRIu64, hw->host_bytes);
 }
 
-/* Eviction has nothing to choose from where a miss rule never inserts, but for a policy that holds everything. */
-static bool never_evicts(const struct gm_core_config *core)
+/* Eviction has nothing to choose from where a miss rule never inserts, but for a policy that holds everything; nor where every miss is substituted:
+ * a pick is fetched only if no resident of its layer is left for it, so that all are pinned. */
+static bool never_evicts(const struct gm_core_config *core, bool head_only)
 {
-	return (core->miss.ops->info.flags & GM_NO_INSERT) && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
+	unsigned flags = core->miss.ops->info.flags;
+	bool substitutes_all = (flags & GM_ONLY_SUBSTITUTES) && !core->admit.ops->substituted &&
+			       core->scope == GM_SCOPE_LAYER && !head_only;
+
+	return ((flags & GM_NO_INSERT) || substitutes_all) && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
 }
 
 enum fingerprint {
@@ -382,7 +387,7 @@ static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_
 	for (uint32_t l = 0; sizes && l < core->n_layer; l++)
 		fprintf(out, " %u", plan->n_slot[l]);
 	fprintf(out, "\npool %" PRIu64, core->pool_bytes);
-	if (as_given || !never_evicts(core))
+	if (as_given || !never_evicts(core, s->head_only))
 		put_policy(out, "evict", &s->evict.ops->info, s->evict.arg);
 	put_policy(out, "miss", &s->miss.ops->info, s->miss.arg);
 	put_policy(out, "admit", &admit->ops->info, admit->arg);

@@ -176,7 +176,7 @@ void gm_replay_free(struct gm_replay *r)
 
 /* --- one event --- */
 
-static int beyond(void *user, uint32_t row, const uint16_t **expert, uint32_t *n, struct gm_error *err)
+static int beyond(void *user, uint32_t row, uint32_t from, const uint16_t **expert, uint32_t *n, struct gm_error *err)
 {
 	struct gm_replay *r = user;
 	uint32_t offset = r->event_offset ? r->event_offset[row] : row;
@@ -184,7 +184,7 @@ static int beyond(void *user, uint32_t row, const uint16_t **expert, uint32_t *n
 	*n = 0;
 	if (r->config->head_only)
 		return GM_OK;
-	return gm_windows_beyond(r->windows, r->event_layer, r->event_first + offset, expert, n, err);
+	return gm_windows_beyond(r->windows, r->event_layer, r->event_first + offset, from, expert, n, err);
 }
 
 static int reserve_packed(struct gm_replay *r, const struct gm_window *w, uint32_t n, struct gm_error *err)

@@ -298,7 +298,7 @@ static int load_tail(struct gm_windows *w, uint64_t token, struct gm_error *err)
 	return GM_OK;
 }
 
-int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, const uint16_t **expert, uint32_t *n,
+int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, uint32_t from, const uint16_t **expert, uint32_t *n,
 		      struct gm_error *err)
 {
 	uint64_t token = w->window.first_token + i;
@@ -309,9 +309,7 @@ int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, const ui
 	GM_TRY(load_tail(w, token, err));
 	const struct gm_block *b = w->block.tail ? &w->block : &w->tail;
 
-	GM_TRY(gm_beyond_row(w->beyond, b, layer, (uint32_t)(token - b->first_token), expert, err));
-	*n = w->model->n_expert - gm_trace_n_head(w->trace);
-	return GM_OK;
+	return gm_beyond_row(w->beyond, b, layer, (uint32_t)(token - b->first_token), from, expert, n, err);
 }
 
 /* --- life --- */

@@ -41,9 +41,10 @@ void gm_windows_free(struct gm_windows *windows);
 /* The next window: 1, 0 at the end, or an error. It is valid until the next call. */
 int gm_windows_next(struct gm_windows *windows, const struct gm_window **window, struct gm_error *err);
 
-/* The experts beyond the ranking of one row of the current window, by selection score (see struct gm_rows). Errors name token and layer. */
-int gm_windows_beyond(struct gm_windows *windows, uint32_t layer, uint32_t i, const uint16_t **expert, uint32_t *n,
-		      struct gm_error *err);
+/* The experts beyond the ranking of one row of the current window from place `from` on, by selection score (see struct gm_rows). Errors name token
+ * and layer. */
+int gm_windows_beyond(struct gm_windows *windows, uint32_t layer, uint32_t i, uint32_t from, const uint16_t **expert,
+		      uint32_t *n, struct gm_error *err);
 
 /* Event numbers of first requests [n_layer][n_expert] (struct gm_core_config), with GM_WINDOWS_NEXT_USE; else NULL. */
 const uint64_t *gm_windows_first_use(const struct gm_windows *windows);

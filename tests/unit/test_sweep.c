@@ -278,7 +278,7 @@ static void take_shared_grid(struct bench *b)
 {
 	take(b, GM_OPTION_CACHE, "10%,25%");
 	take(b, GM_OPTION_EVICT, "lru,lfu");
-	take(b, GM_OPTION_MISS, "fetch,drop:0.15,cpu,threshold:0.15");
+	take(b, GM_OPTION_MISS, "fetch,drop:0.15,cpu,threshold:0.15,substitute");
 	take(b, GM_OPTION_ADMIT, "fetch,background:0.5");
 	take(b, GM_OPTION_HW, "rtx3090-pcie4,rtx4090-pcie4,instant");
 	take(b, GM_OPTION_WARMUP, "50");
@@ -312,7 +312,7 @@ static void shared_replays_change_nothing(void **state)
 	apart.options.per_sequence = true; /* every point for itself */
 	run_bench(&apart);
 	n_layer = gm_trace_model(shared.trace)->n_layer;
-	assert_int_equal(shared.n, 96);
+	assert_int_equal(shared.n, 120);
 	for (size_t i = 0; i < shared.n; i++) {
 		const struct gm_point *a = gm_sweep_point(&shared.sweep, i), *b = gm_sweep_point(&apart.sweep, i);
 		char *x = json_of(&shared.sweep, i), *y = json_of(&apart.sweep, i);
@@ -323,9 +323,9 @@ static void shared_replays_change_nothing(void **state)
 		free(y);
 		n_replay += shared.sweep.point[i].leader == i;
 	}
-	/* with times and without: fetch lru in one and 2 sizes of lfu, drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2; and threshold in
-	 * the background for each hardware */
-	assert_int_equal(n_replay, 2 * (3 + 4 + 2 + 4) + 3 * 4);
+	/* with times and without: fetch lru in one and 2 sizes of lfu, drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2, substitute 2 sizes;
+	 * and threshold and substitute in the background for each hardware */
+	assert_int_equal(n_replay, 2 * (3 + 4 + 2 + 4 + 2) + 3 * (4 + 4));
 	close_bench(&shared);
 	close_bench(&apart);
 }
