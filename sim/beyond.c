@@ -7,12 +7,8 @@
 
 #define N_DIGIT 8u /* bytes of a key */
 #define BASE 256u
-#define N_LIST 32u
-
-struct item {
-	uint64_t key; /* the smaller, the earlier */
-	uint64_t expert;
-};
+#define N_LIST 16u
+#define FEW 96u /* so many are sorted faster by insertion */
 
 struct gm_beyond {
 	const struct gm_model *model;
@@ -22,9 +18,11 @@ struct gm_beyond {
 	uint16_t *ranked;     /* [n_row][n] rows layer * n_token + i */
 	uint16_t *n_known;    /* [n_row] so many places of the row are ranked */
 	size_t n_row, max_row;
-	uint8_t *in_head;          /* [n_expert] work space, 0 between rows */
-	struct item *item, *moved; /* [n] work space */
-	bool by_logit;             /* scores are the float32 logits themselves */
+	uint8_t *in_head;        /* [n_expert] work space, 0 between rows */
+	uint16_t *expert;        /* [n + 1] the experts beyond the head of one row, by id; work space, as what follows */
+	uint64_t *key;           /* [n] of each: the smaller, the earlier */
+	uint16_t *order, *moved; /* [n + 1] indices of the two */
+	bool by_logit;           /* scores are the float32 logits themselves */
 };
 
 struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, struct gm_error *err)
@@ -38,9 +36,11 @@ struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, s
 	b->n = model->n_expert - n_head;
 	b->by_logit = gm_scores_are_logits(model);
 	b->in_head = gm_alloc(model->n_expert, sizeof(*b->in_head), err);
-	b->item = gm_alloc(b->n, sizeof(*b->item), err);
-	b->moved = gm_alloc(b->n, sizeof(*b->moved), err);
-	if (!b->in_head || !b->item || !b->moved) {
+	b->expert = gm_alloc((size_t)b->n + 1, sizeof(*b->expert), err);
+	b->key = gm_alloc(b->n, sizeof(*b->key), err);
+	b->order = gm_alloc((size_t)b->n + 1, sizeof(*b->order), err);
+	b->moved = gm_alloc((size_t)b->n + 1, sizeof(*b->moved), err);
+	if (!b->in_head || !b->expert || !b->key || !b->order || !b->moved) {
 		gm_beyond_free(b);
 		return NULL;
 	}
@@ -54,7 +54,9 @@ void gm_beyond_free(struct gm_beyond *b)
 	free(b->ranked);
 	free(b->n_known);
 	free(b->in_head);
-	free(b->item);
+	free(b->expert);
+	free(b->key);
+	free(b->order);
 	free(b->moved);
 	free(b);
 }
@@ -71,28 +73,47 @@ static uint64_t key_of_double(double score)
 
 static uint64_t key_of_float(float score)
 {
-	uint32_t bits;
+	uint32_t bits, negative;
 
 	score += 0.0f;
 	memcpy(&bits, &score, sizeof(bits));
-	return (uint64_t)(bits >> 31 ? bits : ~(bits | UINT32_C(1) << 31)) << 32;
+	negative = (uint32_t) - (int32_t)(bits >> 31);
+	return bits ^ (~negative & 0x7fffffffu); /* a smaller one turns its other bits over */
 }
 
-/* By key, equal keys in the order in which they stand: a radix sort, digit by digit from the least; digits that all share are skipped. */
-static const struct item *sort(struct gm_beyond *b, uint32_t n)
+/* The first n of `order` by key, equal keys as they stand. */
+static const uint16_t *sort_few(struct gm_beyond *b, uint32_t n)
 {
-	const uint32_t first = b->by_logit ? N_DIGIT / 2 : 0;
-	uint32_t count[N_DIGIT][BASE];
-	struct item *from = b->item, *to = b->moved;
+	const uint64_t *key = b->key;
+	uint16_t *order = b->order;
 
-	memset(count[first], 0, (N_DIGIT - first) * sizeof(count[0]));
+	for (uint32_t j = 1; j < n; j++) {
+		uint16_t moved = order[j];
+		uint32_t at = j;
+
+		for (; at > 0 && key[order[at - 1]] > key[moved]; at--)
+			order[at] = order[at - 1];
+		order[at] = moved;
+	}
+	return order;
+}
+
+/* The same by radix, digit by digit from the least; digits that all share are skipped. */
+static const uint16_t *sort(struct gm_beyond *b, uint32_t n)
+{
+	const uint32_t n_digit = b->by_logit ? N_DIGIT / 2 : N_DIGIT;
+	uint32_t count[N_DIGIT][BASE];
+	const uint64_t *key = b->key;
+	uint16_t *from = b->order, *to = b->moved;
+
+	memset(count, 0, n_digit * sizeof(count[0]));
 	for (uint32_t j = 0; j < n; j++)
-		for (uint32_t d = first; d < N_DIGIT; d++)
-			count[d][from[j].key >> 8 * d & 0xff]++;
-	for (uint32_t d = first; d < N_DIGIT; d++) {
+		for (uint32_t d = 0; d < n_digit; d++)
+			count[d][key[from[j]] >> 8 * d & 0xff]++;
+	for (uint32_t d = 0; d < n_digit; d++) {
 		uint32_t start = 0;
 
-		if (n == 0 || count[d][from[0].key >> 8 * d & 0xff] == n)
+		if (n == 0 || count[d][key[from[0]] >> 8 * d & 0xff] == n)
 			continue;
 		for (uint32_t digit = 0; digit < BASE; digit++) {
 			uint32_t n_here = count[d][digit];
@@ -101,15 +122,14 @@ static const struct item *sort(struct gm_beyond *b, uint32_t n)
 			start += n_here;
 		}
 		for (uint32_t j = 0; j < n; j++)
-			to[count[d][from[j].key >> 8 * d & 0xff]++] = from[j];
-		struct item *swap = from;
+			to[count[d][key[from[j]] >> 8 * d & 0xff]++] = from[j];
+		uint16_t *swap = from;
 		from = to;
 		to = swap;
 	}
 	return from;
 }
 
-/* The row's experts beyond its head, in order of id. */
 static void find_keys(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row)
 {
 	const uint16_t *head = block->head + row * b->n_head;
@@ -119,35 +139,42 @@ static void find_keys(struct gm_beyond *b, const struct gm_block *block, uint32_
 	for (uint32_t r = 0; r < b->n_head; r++)
 		b->in_head[head[r]] = 1;
 	for (uint32_t e = 0; e < b->model->n_expert; e++) {
-		if (b->in_head[e])
-			continue;
-		b->item[n].key = b->by_logit
-					 ? key_of_float(tail[n])
-					 : key_of_double(gm_selection_score(b->model, layer, e, tail[n], block->lse[row]));
-		b->item[n++].expert = e;
+		b->expert[n] = (uint16_t)e;
+		n += !b->in_head[e];
 	}
 	for (uint32_t r = 0; r < b->n_head; r++)
 		b->in_head[head[r]] = 0;
+	for (uint32_t j = 0; j < n && b->by_logit; j++)
+		b->key[j] = key_of_float(tail[j]);
+	for (uint32_t j = 0; j < n && !b->by_logit; j++)
+		b->key[j] = key_of_double(gm_selection_score(b->model, layer, b->expert[j], tail[j], block->lse[row]));
 }
 
-/* Keeps only the first of the items, in about a quarter of the time that sorting all of them would take: of each of 32 interleaved lists, the
- * first item is among them. Returns how many. */
-static uint32_t keep_first(struct gm_beyond *b)
+static uint32_t choose_all(struct gm_beyond *b)
+{
+	for (uint32_t j = 0; j < b->n; j++)
+		b->order[j] = (uint16_t)j;
+	return b->n;
+}
+
+/* Starts `order` with the first of the experts, in a fraction of the time that sorting all of them would take: of each of 16 interleaved lists, the
+ * first one is among them. Returns how many. */
+static uint32_t choose_first(struct gm_beyond *b)
 {
 	uint64_t least[N_LIST], most = 0;
-	uint32_t n = 0;
+	uint32_t n = 0, n_whole = b->n / N_LIST * N_LIST;
 
-	if (b->n < 4 * N_LIST)
-		return b->n;
-	for (uint32_t j = 0; j < N_LIST; j++)
-		least[j] = b->item[j].key;
-	for (uint32_t j = N_LIST; j < b->n; j++)
-		least[j % N_LIST] = b->item[j].key < least[j % N_LIST] ? b->item[j].key : least[j % N_LIST];
-	for (uint32_t j = 0; j < N_LIST; j++)
-		most = least[j] > most ? least[j] : most;
+	if (b->n < 8 * N_LIST)
+		return choose_all(b);
+	memcpy(least, b->key, sizeof(least));
+	for (uint32_t j = N_LIST; j < n_whole; j += N_LIST)
+		for (uint32_t l = 0; l < N_LIST; l++)
+			least[l] = b->key[j + l] < least[l] ? b->key[j + l] : least[l];
+	for (uint32_t l = 0; l < N_LIST; l++)
+		most = least[l] > most ? least[l] : most;
 	for (uint32_t j = 0; j < b->n; j++) {
-		b->item[n] = b->item[j];
-		n += b->item[j].key <= most;
+		b->order[n] = (uint16_t)j;
+		n += b->key[j] <= most;
 	}
 	return n;
 }
@@ -156,14 +183,14 @@ static uint32_t keep_first(struct gm_beyond *b)
 static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row, bool all)
 {
 	uint16_t *ranked = b->ranked + row * b->n;
-	const struct item *sorted;
+	const uint16_t *sorted;
 	uint32_t n;
 
 	find_keys(b, block, layer, row);
-	n = all ? b->n : keep_first(b);
-	sorted = sort(b, n);
+	n = all ? choose_all(b) : choose_first(b);
+	sorted = n <= FEW ? sort_few(b, n) : sort(b, n);
 	for (uint32_t j = 0; j < n; j++)
-		ranked[j] = (uint16_t)sorted[j].expert;
+		ranked[j] = b->expert[sorted[j]];
 	b->n_known[row] = (uint16_t)n;
 }
 

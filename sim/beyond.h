@@ -1,5 +1,5 @@
 /* The experts beyond a row's ranked head, in the order in which a substitute is sought among them (R9): ranked once for each row that is asked for,
- * whatever the number of configurations that ask; first about the best 100, and all of them if somebody asks for more.
+ * whatever the number of configurations that ask; first about the best 50, and all of them if somebody asks for more.
  */
 #ifndef GM_SIM_BEYOND_H
 #define GM_SIM_BEYOND_H
