@@ -21,10 +21,12 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# the widest vectors that are made use of; valgrind 3.19 knows these
+if grep -q avx2 /proc/cpuinfo 2>/dev/null; then vectors="AVX2 path"; else vectors="scalar path"; fi
+
 # count TRACE: "NAME<tab>units" in $work/counted and "NAME<tab>instructions" in $work/count: one round, one dump a line of the table
 count() {
 	: >"$work/count"
-	# valgrind 3.19 knows no AVX-512: the scans of 16 keys run plain there
 	valgrind --tool=callgrind --collect-atstart=no --callgrind-out-file="$work/cg" "$build/bench/replay" "$1" --once \
 		>"$work/counted" 2>"$work/errors" || { cat "$work/errors" >&2; return 1; }
 	for f in "$work"/cg*; do
@@ -37,9 +39,9 @@ count() {
 if [ $mode = instructions ]; then
 	"$build/bin/traces" synth --preset qwen3-next-80b --tokens 100 --seed 1 --tail none --quiet -o "$work/short.gmt"
 	count "$work/short.gmt"
-	printf '# %s %s, libzstd %s, glibc %s, %s, scalar path\n' "$(uname -m)" "$(${CC:-cc} --version | head -n 1)" \
-		"$(zstd --version | sed 's/.*v\([0-9.]*\).*/\1/')" "$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)" "$(valgrind --version)"
-	awk -F '\t' 'NR == FNR { count[$1] = $2; next } { printf "%s\t%.2f\n", $1, count[$1] / $2 }' "$work/count" "$work/counted"
+	printf '# %s %s, libzstd %s, glibc %s, %s, %s\n' "$(uname -m)" "$(${CC:-cc} --version | head -n 1)" \
+		"$(zstd --version | sed 's/.*v\([0-9.]*\).*/\1/')" "$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)" "$(valgrind --version)" "$vectors"
+	awk -F '\t' 'NR == FNR { count[$1] = $2; next } $1 in count { printf "%s\t%.2f\n", $1, count[$1] / $2 }' "$work/count" "$work/counted"
 	exit 0
 fi
 
@@ -53,7 +55,7 @@ fi
 : >"$work/counted"
 path=-
 if command -v valgrind >/dev/null; then
-	path="callgrind $(valgrind --version | sed 's/valgrind-//'), scalar path"
+	path="callgrind $(valgrind --version | sed 's/valgrind-//'), $vectors"
 	count "$work/short.gmt"
 fi
 

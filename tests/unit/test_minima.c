@@ -1,0 +1,156 @@
+/* policies/minima.h and what stands on it: two pools that get the same random events must give up the same items, whatever vectors the machine
+ * has, and however often lfu numbers its ticks anew. */
+#define gm_evict_lfu few_ticks
+#define GM_LFU_TICK_BITS 6
+#include "policies/evict_lfu.c"
+#undef gm_evict_lfu
+
+#include "policies/table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_ITEM = 700, TOP_K = 6, N_EVENT = 4000 };
+
+struct twins {
+	const struct gm_evict_ops *ops[2];
+	struct gm_minima *state[2];
+	uint32_t n_item, n_slot, n_resident;
+	uint8_t residency[MAX_ITEM], pin[MAX_ITEM];
+	uint64_t rng, n_eviction;
+};
+
+static uint32_t below(struct twins *t, uint32_t n)
+{
+	t->rng = t->rng * UINT64_C(6364136223846793005) + 1442695040888963407u;
+	return (uint32_t)((t->rng >> 33) % n);
+}
+
+static void start(struct twins *t, const double *arg)
+{
+	struct gm_pool_dims dims = {.n_item = t->n_item, .n_slot = t->n_slot, .n_expert = t->n_item};
+
+	for (int i = 0; i < 2; i++) {
+		t->state[i] = calloc(1, t->ops[i]->state_bytes(&dims, arg));
+		assert_non_null(t->state[i]);
+		t->ops[i]->init(t->state[i], &dims, arg, false);
+	}
+	for (uint32_t item = 0; item < t->n_slot / 2; item++) {
+		t->residency[item] = GM_RESIDENT;
+		t->n_resident++;
+		for (int i = 0; i < 2; i++)
+			t->ops[i]->insert(t->state[i], item, true);
+	}
+}
+
+static void fetch(struct twins *t, const struct gm_candidates *candidates, uint32_t item)
+{
+	if (t->n_resident == t->n_slot) {
+		uint32_t victim = t->ops[0]->victim(t->state[0], candidates, item);
+
+		assert_int_equal(t->ops[1]->victim(t->state[1], candidates, item), victim);
+		if (victim == GM_NO_ITEM || victim == item)
+			return;
+		for (int i = 0; i < 2; i++)
+			t->ops[i]->forget(t->state[i], victim);
+		t->residency[victim] = GM_ABSENT;
+		t->n_resident--;
+		t->n_eviction++;
+	}
+	t->residency[item] = GM_RESIDENT;
+	t->n_resident++;
+	for (int i = 0; i < 2; i++)
+		t->ops[i]->insert(t->state[i], item, false);
+	t->pin[item] = candidates->stamp;
+}
+
+static void play(struct twins *t, uint64_t token)
+{
+	struct gm_candidates candidates = {
+		.residency = t->residency, .pin = t->pin, .stamp = (uint8_t)(token % 255 + 1), .token = token};
+	uint64_t next_use[TOP_K];
+	uint16_t pick[TOP_K];
+	struct gm_requests requests = {.n = TOP_K, .expert = pick, .next_use = next_use, .token = token};
+
+	if (token % 255 == 0)
+		memset(t->pin, 0, sizeof(t->pin));
+	for (uint32_t r = 0; r < TOP_K; r++) {
+		uint32_t range = t->n_item / TOP_K;
+
+		pick[r] = (uint16_t)((below(t, 2) ? below(t, range) : below(t, range / 4 + 1)) * TOP_K + r);
+		next_use[r] = below(t, 9) ? token + 1 + below(t, 60) : GM_NEVER;
+		if (t->residency[pick[r]] == GM_RESIDENT)
+			t->pin[pick[r]] = candidates.stamp;
+	}
+	for (uint32_t n = below(t, 3); n > 0; n--) /* substitutes */
+		t->pin[below(t, t->n_item)] = candidates.stamp;
+	for (int i = 0; i < 2; i++)
+		t->ops[i]->access(t->state[i], &requests);
+	for (uint32_t r = 0; r < TOP_K; r++)
+		if (t->residency[pick[r]] != GM_RESIDENT)
+			fetch(t, &candidates, pick[r]);
+}
+
+static void play_all(struct twins *t, const double *arg, bool plain)
+{
+	start(t, arg);
+	if (plain)
+		t->state[1]->vector = 0;
+	for (uint64_t token = 0; token < N_EVENT; token++)
+		play(t, token);
+	assert_true(t->n_eviction > N_EVENT / 2);
+	free(t->state[0]);
+	free(t->state[1]);
+}
+
+static void vectors_change_nothing(void **state)
+{
+	static const char *const names[] = {"lfu", "lfu-decay:3", "lfu-decay:64", "belady", "belady-bypass"};
+	static const uint32_t n_item[] = {12, 67, 512, 700};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		for (size_t n = 0; n < sizeof(n_item) / sizeof(*n_item); n++) {
+			for (uint32_t part = 2; part < 5; part++) {
+				struct twins t = {
+					.n_item = n_item[n], .n_slot = n_item[n] / part, .rng = i * 100 + n * 10 + part};
+				struct gm_error err = {0};
+				struct gm_evict evict;
+
+				assert_int_equal(gm_evict_parse(names[i], &evict, &err), 0);
+				t.ops[0] = t.ops[1] = evict.ops;
+				play_all(&t, evict.arg, true);
+			}
+		}
+	}
+}
+
+static void few_ticks_change_nothing(void **state)
+{
+	struct gm_error err = {0};
+	struct gm_evict evict;
+
+	(void)state;
+	assert_int_equal(gm_evict_parse("lfu", &evict, &err), 0);
+	for (uint32_t n_slot = 6; n_slot < 30; n_slot++) {
+		/* there must be more ticks than items */
+		struct twins t = {.n_item = 48, .n_slot = n_slot, .ops = {evict.ops, &few_ticks}, .rng = n_slot};
+
+		play_all(&t, evict.arg, false);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(vectors_change_nothing),
+		cmocka_unit_test(few_ticks_change_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
