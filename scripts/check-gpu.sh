@@ -1,8 +1,11 @@
 #!/bin/sh
 # What only a real GPU can show (`make check-gpu`): the capture's tests against CUDA's runtime, a recording of our own program and
-# one of llama.cpp, what capturing costs, and a hardware profile that sim takes.
+# one of llama.cpp, what capturing costs, a hardware profile that sim takes, and the engine: its text with and without evictions, its times beside
+# those of llama.cpp, and beside what sim predicts.
 #
 #   BUILD=build MODEL=FILE.gguf scripts/check-gpu.sh      MODEL: default tests/tinymoe's
+#
+# N_CPU_MOE: layers whose experts llama.cpp keeps in host memory in the comparison [4, of tinymoe's 6: about the engine's 25 %].
 #
 # Exit status: 0 all was checked and holds; 1 something failed; 77 there is no GPU, nothing was checked. What is left out is said.
 set -u
@@ -95,6 +98,37 @@ verify_device_path() {
 		-o "$work/v.gmt"
 }
 
+# --- the engine ---
+
+# engine_text FILE OPTIONS...
+engine_text() {
+	file=$1
+	shift
+	"$BUILD/bin/engine" run -m "$MODEL" -p 'Once upon a time' -n 60 --quiet "$@" >"$file" 2>"$work/log" || {
+		cat "$work/log" >&2
+		return 1
+	}
+}
+
+# Whatever is evicted, decoding must give the text that it gives when everything is resident.
+engine_is_exact() {
+	engine_text "$work/resident" --evict nop || return 1
+	for evict in lru lfu fifo; do
+		engine_text "$work/text" --cache 25% --evict $evict || return 1
+		cmp "$work/resident" "$work/text" || return 1
+	done
+}
+
+engine_times() {
+	sed -n 's/.*"text": "\([^"]*\)".*/\1/p' tests/tinymoe/prompts.jsonl | head -n 3 >"$work/prompt"
+	set -- -m "$MODEL" -f "$work/prompt" --tokens 192 --warmup 32 --quiet
+	"$BUILD/bin/engine" bench "$@" --only stock &&
+		"$BUILD/bin/engine" bench "$@" --only stock --n-cpu-moe "${N_CPU_MOE:-4}" &&
+		"$BUILD/bin/engine" bench "$@" --only policies --cache 25% --policy fetch-all,rule-0.15,quality-first,speed-first
+}
+
+# --- what needs llama.cpp's CUDA device ---
+
 if [ ! -x "$BUILD/bin/record-traces" ]; then
 	leave_out 'record-traces: it is not built (LLAMA_VARIANT=cuda make llama)'
 elif [ ! -f "$MODEL" ]; then
@@ -110,6 +144,9 @@ elif "$BUILD/bin/record-traces" -m "$MODEL" -o "$work/a.gmt" --max-tokens 8 --pr
 	else
 		leave_out 'no recording against recording: make BUILD='"$BUILD $BUILD"'/tests/llama/bench_record'
 	fi
+	check 'engine: the text does not depend on evictions' engine_is_exact
+	check 'engine: times, llama.cpp with all experts on the GPU, with those of some layers in host memory, and the engine' engine_times
+	check 'engine: what sim predicts' env BUILD="$BUILD" MODEL="$MODEL" sh scripts/engine-predict.sh
 else
 	cat "$work/log"
 	leave_out 'record-traces: its llama.cpp has no CUDA device (LLAMA_VARIANT=cuda make llama)'
