@@ -66,16 +66,6 @@ static void leasts_plain(const uint64_t *key, uint32_t n, uint64_t least[LANE])
 			least[lane] = key[i + lane] < least[lane] ? key[i + lane] : least[lane];
 }
 
-/* The place of the least of keys [n], n > 0 a multiple of LANE. */
-static uint32_t place_of_least_plain(const uint64_t *key, uint32_t n)
-{
-	uint32_t best = 0;
-
-	for (uint32_t i = 1; i < n; i++)
-		best = key[i] < key[best] ? i : best;
-	return best;
-}
-
 /* Which of keys [n], n <= 64 a multiple of LANE, are at most `limit`, as bits. */
 static uint64_t up_to_plain(const uint64_t *key, uint32_t n, uint64_t limit)
 {
@@ -109,27 +99,6 @@ __attribute__((target("avx2"))) static void leasts_avx2(const uint64_t *key, uin
 	_mm256_storeu_si256((__m256i *)(void *)(least + 4), high);
 }
 
-__attribute__((target("avx2"))) static uint32_t place_of_least_avx2(const uint64_t *key, uint32_t n)
-{
-	__m256i low = load(key), high = load(key + 4), least;
-
-	for (uint32_t i = LANE; i < n; i += LANE) {
-		low = lesser(low, load(key + i));
-		high = lesser(high, load(key + i + 4));
-	}
-	least = lesser(low, high);
-	least = lesser(least, _mm256_permute4x64_epi64(least, 0x4e));
-	least = lesser(least, _mm256_shuffle_epi32(least, 0x4e));
-	for (uint32_t i = 0;; i += LANE) {
-		__m256i a = _mm256_cmpeq_epi64(load(key + i), least), b = _mm256_cmpeq_epi64(load(key + i + 4), least);
-		unsigned bits = (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(a)) |
-				(unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(b)) << 4;
-
-		if (bits)
-			return i + (uint32_t)__builtin_ctz(bits);
-	}
-}
-
 __attribute__((target("avx2"))) static uint64_t up_to_avx2(const uint64_t *key, uint32_t n, uint64_t limit)
 {
 	__m256i all = _mm256_set1_epi64x((long long)limit);
@@ -155,15 +124,6 @@ static void leasts(const struct gm_minima *m, const uint64_t *key, uint32_t n, u
 	}
 #endif
 	leasts_plain(key, n, least);
-}
-
-static uint32_t place_of_least(const struct gm_minima *m, const uint64_t *key, uint32_t n)
-{
-#if HAVE_X86
-	if (m->vector == GM_VECTOR_AVX2)
-		return place_of_least_avx2(key, n);
-#endif
-	return place_of_least_plain(key, n);
 }
 
 static uint64_t up_to(const struct gm_minima *m, const uint64_t *key, uint32_t n, uint64_t limit)
@@ -275,10 +235,21 @@ static void refill(struct gm_minima *m)
 
 /* --- the least --- */
 
-/* The item of the front with the smallest key; the front is not empty. */
+/* The item of the front with the smallest key; the front is not empty. Without vectors: these keys were written one by one and a moment ago, and
+ * a wide load would have to wait until all of them are in the cache. Two chains of comparisons, without branches, for nobody can foretell them. */
 static uint32_t least_of_front(struct gm_minima *m)
 {
-	m->answer = place_of_least(m, m->front_key, padded(m->n_front));
+	const uint64_t *key = m->front_key;
+	uint64_t even = key[0], odd = key[1];
+	uint32_t even_at = 0, odd_at = 1;
+
+	for (uint32_t i = 2; i < m->n_front; i += 2) {
+		even_at = key[i] < even ? i : even_at;
+		even = key[i] < even ? key[i] : even;
+		odd_at = key[i + 1] < odd ? i + 1 : odd_at;
+		odd = key[i + 1] < odd ? key[i + 1] : odd;
+	}
+	m->answer = odd < even ? odd_at : even_at;
 	return m->front[m->answer];
 }
 
@@ -335,7 +306,8 @@ uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *
 			       const struct gm_minima_near *near)
 {
 	uint32_t first = least_candidate(m, candidates);
-	uint64_t limit, bits;
+	uint32_t n_near = 0;
+	uint64_t limit;
 
 	if (first == GM_NO_ITEM)
 		return first;
@@ -344,13 +316,13 @@ uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *
 		refill(m);
 	if (limit >= m->bound)
 		return first_of_all(m, candidates, limit, near);
-	bits = up_to(m, m->front_key, padded(m->n_front), limit);
-	if (!(bits & (bits - 1)))
-		return first; /* it is alone */
-	for (; bits; bits &= bits - 1) {
-		uint32_t item = m->front[__builtin_ctzll(bits)];
+	for (uint32_t i = 0; i < m->n_front; i++)
+		n_near += m->front_key[i] <= limit;
+	for (uint32_t i = 0; i < m->n_front && n_near > 1; i++) {
+		uint32_t item = m->front[i];
 
-		if (item != first && gm_is_candidate(candidates, item) && near->before(m, candidates->token, item, first))
+		if (m->front_key[i] <= limit && item != first && gm_is_candidate(candidates, item) &&
+		    near->before(m, candidates->token, item, first))
 			first = item;
 	}
 	return first;

@@ -20,7 +20,7 @@ struct gm_minima {
 	uint32_t n_front, n_pending;
 	uint32_t answer;                     /* place in the front of the item found last */
 	uint64_t bound;                      /* GM_MINIMA_ABSENT: the front is the whole pool */
-	uint64_t front_key[GM_MINIMA_FRONT]; /* [n_front], then, to a whole vector, GM_MINIMA_ABSENT */
+	uint64_t front_key[GM_MINIMA_FRONT]; /* [n_front], then GM_MINIMA_ABSENT */
 	uint32_t front[GM_MINIMA_FRONT];     /* [n_front] their items */
 	uint64_t key[];                      /* [n_padded], then uint32_t [n_padded]: items that wait for the next access */
 };
