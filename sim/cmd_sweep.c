@@ -64,28 +64,50 @@ static int option(int id, const char *value, void *data, struct gm_error *err)
 	}
 }
 
-/* Names the impossible points on stderr, a damaged trace once. */
+/* How many points from number i on were left out for the same reason; 0 if an earlier one was. */
+static size_t count_reason(const struct gm_sweep *sweep, size_t i)
+{
+	const char *why = gm_sweep_point(sweep, i)->error.text;
+	size_t n = 0;
+
+	for (size_t j = 0; j < sweep->n_point; j++) {
+		const struct gm_error *error = &gm_sweep_point(sweep, j)->error;
+
+		if (!error->code || strcmp(error->text, why) != 0)
+			continue;
+		if (j < i)
+			return 0;
+		n++;
+	}
+	return n;
+}
+
+/* Names the impossible points on stderr, each reason once, and a damaged trace once. */
 static void tell_failures(const struct gm_sweep *sweep)
 {
-	size_t told = 0;
-	char point[256];
+	size_t n_reason = 0, n_told = 0;
+	char point[256], others[64];
 
 	if (sweep->damage.code) {
 		gm_note("no results of this trace: %s", sweep->damage.text);
 		return;
 	}
-
-	for (size_t i = 0; i < sweep->n_point && told < MAX_TOLD; i++) {
+	for (size_t i = 0; i < sweep->n_point && n_reason < MAX_TOLD; i++) {
 		const struct gm_error *error = &gm_sweep_point(sweep, i)->error;
+		size_t n = error->code ? count_reason(sweep, i) : 0;
 
-		if (!error->code)
+		if (n == 0)
 			continue;
-		gm_note("grid point %zu left out (%s): %s", i + 1,
+		others[0] = 0;
+		if (n > 1)
+			snprintf(others, sizeof(others), " and %zu like it", n - 1);
+		gm_note("grid point %zu%s left out (%s): %s", i + 1, others,
 			gm_settings_describe(sweep->point[i].settings, point, sizeof(point)), error->text);
-		told++;
+		n_reason++;
+		n_told += n;
 	}
-	if (sweep->n_failed > told)
-		gm_note("and %zu more grid points: see the column error", sweep->n_failed - told);
+	if (sweep->n_failed > n_told)
+		gm_note("and %zu more grid points: see the column error", sweep->n_failed - n_told);
 }
 
 /* What the traces came to so far. */

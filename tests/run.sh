@@ -26,7 +26,8 @@ for program in "$build"/tests/test_* "$build"/tests/llama/test_*; do
 	[ -x "$program" ] || continue
 	name=${program##*/}
 	# Not a pipe into tee: its exit status would hide the program's.
-	timeout 1200 "$program" >"$log/output" 2>&1
+	# Nor the terminal: a program that reads it by mistake must end.
+	timeout 1200 "$program" </dev/null >"$log/output" 2>&1
 	status=$?
 	echo "== $name"
 	grep -v '^\[ RUN ' "$log/output"
