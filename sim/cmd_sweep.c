@@ -100,7 +100,7 @@ static void tell_failures(const struct gm_sweep *sweep)
 			continue;
 		others[0] = 0;
 		if (n > 1)
-			snprintf(others, sizeof(others), " and %zu like it", n - 1);
+			snprintf(others, sizeof(others), " and %zu more like it", n - 1);
 		gm_note("grid point %zu%s left out (%s): %s", i + 1, others,
 			gm_settings_describe(sweep->point[i].settings, point, sizeof(point)), error->text);
 		n_reason++;
