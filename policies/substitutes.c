@@ -139,7 +139,12 @@ static uint32_t substitute_along(struct event *ev, struct search *search, uint32
 
 static int substitute_row(struct event *ev, struct gm_error *err)
 {
-	struct search search = search_row(ev, 0);
+	struct search search = {
+		.expert = ev->rows->ranked,
+		.n = ev->rows->n_ranked,
+		.at = ev->top_k,
+		.n_seen = ev->top_k - ev->n_missed,
+	};
 	uint32_t i = substitute_along(ev, &search, 0);
 
 	while (i < ev->n_wanting && !search.ended) {
