@@ -69,6 +69,9 @@ void gm_hook_close(struct gm_hook *hook); /* NULL is fine */
 struct llama_model_params;
 struct llama_context_params;
 
+/* Every pass of such a context will have one token, whatever a batch has. */
+void gm_hook_one_by_one(struct llama_context_params *context);
+
 /* Options to open a hook with that is to be attached to a context of these parameters: only for the facts, on the CPU, the file mapped. */
 void gm_hook_attach_options(struct gm_hook_options *options, const struct llama_context_params *context);
 bool gm_hook_offloads(const struct llama_model_params *model); /* layers are offered to a GPU */

@@ -26,6 +26,11 @@ static int make_overrides(struct gm_hook *hook, struct ggml_backend_buffer_type 
 	return hook_overrides_experts(hook->overrides, expert_buffer, err);
 }
 
+void gm_hook_one_by_one(struct llama_context_params *context)
+{
+	context->n_ubatch = 1;
+}
+
 void gm_hook_attach_options(struct gm_hook_options *options, const struct llama_context_params *context)
 {
 	*options = gm_hook_default_options();
