@@ -14,9 +14,10 @@
 #include <string.h>
 
 #define MAX_EXPONENT 256.0
-#define BIAS 512.0  /* scaled counts are multiplied by 2^-BIAS: as bits, they are then below GM_MINIMA_ABSENT */
-#define NEAR 1e-9   /* relative; far more than any rounding */
-#define TINY 1e-300 /* doubles lose digits below 2e-308 */
+#define BIAS 512.0     /* scaled counts are multiplied by 2^-BIAS: as bits, they are then below GM_MINIMA_ABSENT */
+#define ALL_FADED 4096 /* no key is left after so many half-lives */
+#define NEAR 1e-9      /* relative; far more than any rounding */
+#define TINY 1e-300    /* doubles lose digits below 2e-308 */
 #define N_FADE 256u
 #define TICK_BITS 27 /* a token requests each item of a pool once at most, 65,536 experts in 1,024 layers */
 
@@ -78,16 +79,17 @@ static uint64_t to_bits(double value)
 	return bits;
 }
 
-static void move_origin(struct gm_minima *minima, struct own *own, double exponent)
+static void move_origin(struct gm_minima *minima, struct own *own, uint64_t token, double exponent)
 {
 	double k = floor(exponent);
 
-	own->origin += k * own->half_life;
+	/* where all keys fade to 0, any origin will do, and k half-lives of next to nothing would be rounded to one far away */
+	own->origin = k < ALL_FADED ? own->origin + k * own->half_life : (double)token;
 	for (uint32_t i = 0; i < minima->n_item; i++) {
 		uint64_t absent = minima->key[i] & GM_MINIMA_ABSENT;
 		double value = to_double(gm_minima_key(minima, i));
 
-		minima->key[i] = absent | to_bits(ldexp(value, k < 4096 ? -(int)k : -4096));
+		minima->key[i] = absent | to_bits(ldexp(value, k < ALL_FADED ? -(int)k : -ALL_FADED));
 	}
 	gm_minima_changed(minima);
 }
@@ -97,7 +99,7 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 	double exponent = ((double)token - own->origin) / own->half_life;
 
 	if (exponent > MAX_EXPONENT) {
-		move_origin(minima, own, exponent);
+		move_origin(minima, own, token, exponent);
 		exponent = ((double)token - own->origin) / own->half_life;
 	}
 	own->token = token;

@@ -19,6 +19,7 @@ enum { MAX_ITEM = 700, TOP_K = 6, N_EVENT = 4000 };
 
 struct twins {
 	const struct gm_evict_ops *ops[2];
+	const double *arg[2];
 	struct gm_minima *state[2];
 	uint32_t n_item, n_slot, n_resident;
 	uint8_t residency[MAX_ITEM], pin[MAX_ITEM];
@@ -31,14 +32,14 @@ static uint32_t below(struct twins *t, uint32_t n)
 	return (uint32_t)((t->rng >> 33) % n);
 }
 
-static void start(struct twins *t, const double *arg)
+static void start(struct twins *t)
 {
 	struct gm_pool_dims dims = {.n_item = t->n_item, .n_slot = t->n_slot, .n_expert = t->n_item};
 
 	for (int i = 0; i < 2; i++) {
-		t->state[i] = calloc(1, t->ops[i]->state_bytes(&dims, arg));
+		t->state[i] = calloc(1, t->ops[i]->state_bytes(&dims, t->arg[i]));
 		assert_non_null(t->state[i]);
-		t->ops[i]->init(t->state[i], &dims, arg, false);
+		t->ops[i]->init(t->state[i], &dims, t->arg[i], false);
 	}
 	for (uint32_t item = 0; item < t->n_slot / 2; item++) {
 		t->residency[item] = GM_RESIDENT;
@@ -96,9 +97,9 @@ static void play(struct twins *t, uint64_t token)
 			fetch(t, &candidates, pick[r]);
 }
 
-static void play_all(struct twins *t, const double *arg, bool plain)
+static void play_all(struct twins *t, bool plain)
 {
-	start(t, arg);
+	start(t);
 	if (plain)
 		t->state[1]->vector = 0;
 	for (uint64_t token = 0; token < N_EVENT; token++)
@@ -124,7 +125,8 @@ static void vectors_change_nothing(void **state)
 
 				assert_int_equal(gm_evict_parse(names[i], &evict, &err), 0);
 				t.ops[0] = t.ops[1] = evict.ops;
-				play_all(&t, evict.arg, true);
+				t.arg[0] = t.arg[1] = evict.arg;
+				play_all(&t, true);
 			}
 		}
 	}
@@ -141,13 +143,32 @@ static void few_ticks_change_nothing(void **state)
 		/* there must be more ticks than items */
 		struct twins t = {.n_item = 48, .n_slot = n_slot, .ops = {evict.ops, &few_ticks}, .rng = n_slot};
 
-		play_all(&t, evict.arg, false);
+		play_all(&t, false);
+	}
+}
+
+/* What has faded to nothing within a token is the same, however far below it the half-life lies. */
+static void half_lives_of_next_to_nothing_are_one(void **state)
+{
+	static const double half_life[] = {1e-4, 1e-15, 3.65247e-19, 1e-40, 1e-300, 5e-324};
+	struct gm_error err = {0};
+	struct gm_evict evict;
+
+	(void)state;
+	assert_int_equal(gm_evict_parse("lfu-decay:1", &evict, &err), 0);
+	for (size_t i = 1; i < sizeof(half_life) / sizeof(*half_life); i++) {
+		struct twins t = {.n_item = 96, .n_slot = 40, .ops = {evict.ops, evict.ops}, .rng = i};
+
+		t.arg[0] = &half_life[0];
+		t.arg[1] = &half_life[i];
+		play_all(&t, false);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(half_lives_of_next_to_nothing_are_one),
 		cmocka_unit_test(vectors_change_nothing),
 		cmocka_unit_test(few_ticks_change_nothing),
 	};
