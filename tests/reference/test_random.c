@@ -1,6 +1,6 @@
 /* The simulator against the slow reference (reference.h) on random small traces: all scopes, gatings, groups, bias, batches, absent rows,
  * policies, profiles, disk tier, through a trace file each. Counters must agree exactly, times to 1e-9 relative. GM_RANDOM_CASES sets how many
- * cases, GM_RANDOM_SEED the first seed.
+ * cases (GM_RANDOM_WIDE_CASES of hundreds of experts), GM_RANDOM_SEED the first seed.
  */
 #include "tests/support/random_case.h"
 #include "traces/reader.h"
@@ -227,7 +227,7 @@ static void check_sequences(const struct random_case *c, const struct outcome *g
 	check_number(c, "sequences", "time", gm_time_total(&sum.time_us), gm_time_total(&got->total.time_us));
 }
 
-static void check_case(uint64_t seed, struct ref_coverage *coverage)
+static void check_case(void (*make)(struct random_case *, uint64_t), uint64_t seed, struct ref_coverage *coverage)
 {
 	char path[TRACE_PATH_SIZE], preload[TRACE_PATH_SIZE];
 	struct ref_result want;
@@ -237,7 +237,7 @@ static void check_case(uint64_t seed, struct ref_coverage *coverage)
 
 	snprintf(path, sizeof(path), "/tmp/gatemass-random-%d.gmt", (int)getpid());
 	snprintf(preload, sizeof(preload), "/tmp/gatemass-preload-%d.gmt", (int)getpid());
-	random_case_make(&c, seed);
+	make(&c, seed);
 	c.ref.want_tokens = 1;
 	if (!c.config.timed)
 		c.ref.dense_us = NULL; /* the reference with all times 0 is the profile "instant" */
@@ -276,7 +276,7 @@ static void test_random_traces(void **state)
 
 	(void)state;
 	for (uint64_t seed = first; seed < first + n; seed++)
-		check_case(seed, &coverage);
+		check_case(random_case_make, seed, &coverage);
 	printf("%llu random cases from seed %llu; how often each rule and branch was reached:\n", (unsigned long long)n,
 	       (unsigned long long)first);
 	unsigned missing = ref_coverage_print(&coverage, stdout);
@@ -285,9 +285,20 @@ static void test_random_traces(void **state)
 		assert_int_equal(missing, 0);
 }
 
+/* Hundreds of experts: what the simulator does only where there are many. */
+static void test_wide_traces(void **state)
+{
+	uint64_t first = from_environment("GM_RANDOM_SEED", 1), n = from_environment("GM_RANDOM_WIDE_CASES", 100);
+	struct ref_coverage coverage = {0};
+
+	(void)state;
+	for (uint64_t seed = first; seed < first + n; seed++)
+		check_case(random_case_make_wide, seed, &coverage);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_traces)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_traces), cmocka_unit_test(test_wide_traces)};
 
 	return cmocka_run_group_tests_name("simulator against the slow reference", tests, NULL, NULL);
 }

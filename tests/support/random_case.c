@@ -239,6 +239,8 @@ static void make_policies(struct random_case *c)
 	static const char *const misses[] = {"fetch", "threshold", "first-choice", "substitute", "drop", "cpu"};
 	static const enum ref_miss ref_misses[] = {REF_FETCH,      REF_THRESHOLD, REF_FIRST_CHOICE,
 						   REF_SUBSTITUTE, REF_DROP,      REF_CPU};
+	/* counts that fade to nothing between two accesses, that hardly fade, and what lies between */
+	static const double half_lives[] = {1e-300, 0.01, 0.1, 0.5, 0.7, 1, 1.5, 7, 33, 300, 1e6, 1e12};
 	static const uint32_t miss_weights[] = {0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5};
 	/* equality with a threshold is reached with two equal logits and top 2: both weights are exactly 0.5, however computed */
 	bool exact = c->trace.top_k <= 2 && chance(c, 50);
@@ -247,7 +249,7 @@ static void make_policies(struct random_case *c)
 
 	c->ref.evict = ref_evicts[e];
 	c->ref.miss = ref_misses[m];
-	c->ref.half_life = between(c, 1, 20);
+	c->ref.half_life = c->wide ? half_lives[below(c, sizeof(half_lives) / sizeof(*half_lives))] : between(c, 1, 20);
 	c->ref.tau = exact ? 0.5 : unit(c) * 0.6;
 	c->ref.background = chance(c, 60);
 	c->ref.beta = exact ? 0.5 : unit(c) * 1.5;
@@ -257,13 +259,23 @@ static void make_policies(struct random_case *c)
 	parse_policies(c, evict, miss, admit);
 }
 
+/* Some slots more than a row needs; in a wide case, up to all experts. */
+static uint32_t make_slots(struct random_case *c)
+{
+	const struct ref_trace *t = &c->trace;
+
+	if (c->wide && chance(c, 70))
+		return chance(c, 5) ? t->n_expert : between(c, t->top_k, t->n_expert);
+	return between(c, 1, t->top_k + 3 < t->n_expert ? t->top_k + 3 : t->n_expert);
+}
+
 static void make_room(struct random_case *c)
 {
 	const struct ref_trace *t = &c->trace;
 	uint64_t all = 0;
 
 	for (uint32_t l = 0; l < t->n_layer; l++) {
-		c->slot[l] = between(c, 1, t->top_k + 3 < t->n_expert ? t->top_k + 3 : t->n_expert);
+		c->slot[l] = make_slots(c);
 		if (chance(c, 2))
 			c->slot[l] = 0;
 		c->ref_slot[l] = c->slot[l];
@@ -305,26 +317,46 @@ static void make_start(struct random_case *c)
 	}
 }
 
-void random_case_make(struct random_case *c, uint64_t seed)
+/* The rest of a case whose trace has these sizes. */
+static void make_case(struct random_case *c, uint32_t n_layer, uint32_t n_expert, uint32_t top_k, uint32_t n_token)
 {
-	*c = (struct random_case){.seed = seed, .rng = seed * 0xd1342543de82ef95u};
-	uint32_t n_layer = between(c, 1, RC_MAX_LAYER), n_expert = between(c, 3, 24);
-	uint32_t top_k = between(c, 1, n_expert < 5 ? n_expert - 1 : 5);
-
-	make_trace(c, &c->trace, n_layer, n_expert, top_k, between(c, 5, 150), NULL);
+	make_trace(c, &c->trace, n_layer, n_expert, top_k, n_token, NULL);
 	c->n_head = between(c, top_k, n_expert);
 	c->config.core = (struct gm_core_config){
 		.n_layer = n_layer,
 		.n_expert = n_expert,
 		.top_k = top_k,
 		.expert_bytes = c->trace.expert_bytes,
-		.seed = seed,
+		.seed = c->seed,
 	};
 	make_policies(c);
 	make_room(c);
 	make_start(c);
 	if (chance(c, 75))
 		make_times(c);
+}
+
+static void begin(struct random_case *c, uint64_t seed, bool wide)
+{
+	*c = (struct random_case){.seed = seed, .rng = seed * 0xd1342543de82ef95u, .wide = wide};
+}
+
+void random_case_make(struct random_case *c, uint64_t seed)
+{
+	begin(c, seed, false);
+	uint32_t n_layer = between(c, 1, RC_MAX_LAYER), n_expert = between(c, 3, 24);
+	uint32_t top_k = between(c, 1, n_expert < 5 ? n_expert - 1 : 5);
+
+	make_case(c, n_layer, n_expert, top_k, between(c, 5, 150));
+}
+
+void random_case_make_wide(struct random_case *c, uint64_t seed)
+{
+	begin(c, seed, true);
+	uint32_t n_layer = between(c, 1, 3), n_expert = between(c, 64, chance(c, 50) ? 160 : 600);
+	uint32_t top_k = between(c, 1, chance(c, 50) ? 8 : 32);
+
+	make_case(c, n_layer, n_expert, top_k, between(c, 20, 400));
 }
 
 void random_case_free(struct random_case *c)

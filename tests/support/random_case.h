@@ -11,6 +11,7 @@
 /* One case, said twice: as the reference takes it and as the simulator does. */
 struct random_case {
 	uint64_t seed, rng;
+	bool wide;
 	struct ref_trace trace, preload; /* preload: empty unless ref.preload points to it */
 	struct ref_config ref;
 	struct gm_replay_config config;
@@ -23,7 +24,10 @@ struct random_case {
 	uint32_t *all_order; /* the preload order of ref.preload_all */
 };
 
+/* Up to 24 experts in up to 5 layers, of which a token has up to 5. */
 void random_case_make(struct random_case *c, uint64_t seed);
+/* 64 to 600 experts in up to 3 layers, of which a token has up to 32. */
+void random_case_make_wide(struct random_case *c, uint64_t seed);
 void random_case_free(struct random_case *c);
 
 /* Writes a trace as a recorder would: passes, layers in random order, absent rows left out. */
