@@ -7,8 +7,8 @@
 #include "policies/minima.h"
 
 /* A key: the farther the next request, the smaller, and below it the id. */
-#define ID_BITS 26                                /* items of a pool: at most 65,536 experts in 1,024 layers */
-#define NEVER ((GM_MINIMA_ABSENT >> ID_BITS) - 1) /* events are fewer than 2^36 */
+#define ID_BITS 20                                /* items of a pool: a trace has at most 2^20 (GM_MAX_LAYER_EXPERT) */
+#define NEVER ((GM_MINIMA_ABSENT >> ID_BITS) - 1) /* events are fewer than 2^42: of 2^32 tokens in 1,024 layers */
 
 static uint64_t key_of(uint32_t item, uint64_t next)
 {

@@ -19,7 +19,7 @@
 #define NEAR 1e-9      /* relative; far more than any rounding */
 #define TINY 1e-300    /* doubles lose digits below 2e-308 */
 #define N_FADE 256u
-#define TICK_BITS 27 /* a token requests each item of a pool once at most, 65,536 experts in 1,024 layers */
+#define TICK_BITS 27 /* a token requests each item of a pool once at most: 2^20 (GM_MAX_LAYER_EXPERT) */
 
 /* Behind the minima, whose keys are the scaled counts as bits: doubles >= 0 are ordered as their bits are. */
 struct own {

@@ -165,9 +165,45 @@ static void half_lives_of_next_to_nothing_are_one(void **state)
 	}
 }
 
+/* As many events as next uses can tell apart: 2^32 tokens in 1,024 layers. */
+static void events_of_the_longest_trace_are_in_order(void **state)
+{
+	static const uint64_t next_use[] = {(UINT64_C(1) << 36) + 5, 5, GM_NEVER, (UINT64_C(1) << 42) - 1025};
+	static const uint32_t leave[] = {2, 3, 0, 1};
+	uint16_t pick[] = {0, 1, 2, 3};
+	static uint8_t residency[1u << 20], pin[1u << 20];
+	struct gm_pool_dims dims = {.n_item = 1u << 20, .n_slot = 4, .n_expert = 1u << 10};
+	struct gm_candidates candidates = {.residency = residency, .pin = pin, .stamp = 1};
+	struct gm_requests requests = {.n = 4, .expert = pick, .first_item = dims.n_item - 4, .next_use = next_use};
+	struct gm_error err = {0};
+	struct gm_evict evict;
+
+	(void)state;
+	assert_int_equal(gm_evict_parse("belady", &evict, &err), 0);
+	void *pool = calloc(1, evict.ops->state_bytes(&dims, evict.arg));
+
+	assert_non_null(pool);
+	evict.ops->init(pool, &dims, evict.arg, false);
+	evict.ops->access(pool, &requests);
+	for (uint32_t i = 0; i < 4; i++) {
+		residency[requests.first_item + i] = GM_RESIDENT;
+		evict.ops->insert(pool, requests.first_item + i, false);
+	}
+	requests.n = 0;
+	evict.ops->access(pool, &requests);
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t victim = evict.ops->victim(pool, &candidates, GM_NO_ITEM);
+
+		assert_int_equal(victim, requests.first_item + leave[i]);
+		evict.ops->forget(pool, victim);
+	}
+	free(pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(events_of_the_longest_trace_are_in_order),
 		cmocka_unit_test(half_lives_of_next_to_nothing_are_one),
 		cmocka_unit_test(vectors_change_nothing),
 		cmocka_unit_test(few_ticks_change_nothing),
