@@ -32,7 +32,7 @@ static int by_score(const void *a, const void *b)
 	return x->score > y->score ? -1 : x->score < y->score ? 1 : (int)x->expert - (int)y->expert;
 }
 
-/* A head of random experts and logits of few different values: many are equal. */
+/* A head of random experts and logits of few different values: many are equal, also 0 and -0. */
 static void fill(struct gm_block *block, const struct gm_model *model, uint32_t n_value)
 {
 	uint32_t n_beyond = model->n_expert - N_HEAD;
@@ -42,8 +42,11 @@ static void fill(struct gm_block *block, const struct gm_model *model, uint32_t 
 
 		for (uint32_t r = 0; r < N_HEAD; r++)
 			head[r] = (uint16_t)(below(model->n_expert / N_HEAD) * N_HEAD + r);
-		for (uint32_t j = 0; j < n_beyond; j++)
-			block->tail[(size_t)row * n_beyond + j] = (float)below(n_value) / 16 - 3;
+		for (uint32_t j = 0; j < n_beyond; j++) {
+			float z = (float)below(n_value) / 16 - 1;
+
+			block->tail[(size_t)row * n_beyond + j] = z == 0 && below(2) ? -0.0f : z;
+		}
 		block->lse[row] = 2;
 	}
 }
