@@ -370,6 +370,14 @@ static void expect_rows(const struct gm_window *w, uint32_t layer, uint32_t i, u
 	}
 }
 
+static void expect_event(const struct gm_replay *r, const struct gm_window *w, const struct pass *pass, uint32_t layer)
+{
+	size_t row = (size_t)layer * w->stride + pass->begin;
+
+	if (w->all_present || w->present[row]) /* what lies in the place of an absent one is no expert */
+		gm_core_expect(r->core, layer, w->ranked + row * w->n_ranked, r->config->core.top_k);
+}
+
 static int replay_pass(struct gm_replay *r, const struct gm_window *w, const struct pass *pass, struct gm_error *err)
 {
 	uint32_t n = pass->end - pass->begin, n_layer = r->config->core.n_layer;
@@ -387,9 +395,7 @@ static int replay_pass(struct gm_replay *r, const struct gm_window *w, const str
 		if (layer + 2 < n_layer)
 			expect_rows(w, layer + 2, pass->begin, r->config->core.top_k);
 		if (layer + 1 < n_layer)
-			gm_core_expect(r->core, layer + 1,
-				       w->ranked + ((layer + 1) * (size_t)w->stride + pass->begin) * w->n_ranked,
-				       r->config->core.top_k);
+			expect_event(r, w, pass, layer + 1);
 		GM_TRY(replay_event(r, w, pass, layer, err));
 	}
 	if (r->player)
