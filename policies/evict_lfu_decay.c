@@ -3,7 +3,7 @@
  *
  * Multiplied by 2^(t/h) with t the token of its last access, a count no longer changes as time goes by. So the order of these keys is the
  * order after decay, at every token, and only accesses change it. The scale's origin moves on before 2^(t/h) overflows: all keys are then
- * divided by a power of two, which is exact until they fade to 0, long after they stopped mattering.
+ * faded to the new one, to 0 in the end, long after they stopped mattering.
  *
  * Keys are rounded, so two counts that differ by less than that could come out in another order than by the formula above as it stands. It is the
  * rule (docs/semantics.md), so it decides among those within NEAR of the least, and among all that faded below TINY.
@@ -14,10 +14,9 @@
 #include <string.h>
 
 #define MAX_EXPONENT 256.0
-#define BIAS 512.0     /* scaled counts are multiplied by 2^-BIAS: as bits, they are then below GM_MINIMA_ABSENT */
-#define ALL_FADED 4096 /* no key is left after so many half-lives */
-#define NEAR 1e-9      /* relative; far more than any rounding */
-#define TINY 1e-300    /* doubles lose digits below 2e-308 */
+#define BIAS 512.0  /* scaled counts are multiplied by 2^-BIAS: as bits, they are then below GM_MINIMA_ABSENT */
+#define NEAR 1e-9   /* relative; far more than any rounding */
+#define TINY 1e-300 /* doubles lose digits below 2e-308 */
 #define N_FADE 256u
 #define TICK_BITS 27 /* a token requests each item of a pool once at most: 2^20 (GM_MAX_LAYER_EXPERT) */
 
@@ -79,17 +78,16 @@ static uint64_t to_bits(double value)
 	return bits;
 }
 
-static void move_origin(struct gm_minima *minima, struct own *own, uint64_t token, double exponent)
+/* To this token: a whole number, so that no rounding of the origin comes between keys of before and after. */
+static void move_origin(struct gm_minima *minima, struct own *own, uint64_t token)
 {
-	double k = floor(exponent);
+	double fading = exp2((own->origin - (double)token) / own->half_life);
 
-	/* where all keys fade to 0, any origin will do, and k half-lives of next to nothing would be rounded to one far away */
-	own->origin = k < ALL_FADED ? own->origin + k * own->half_life : (double)token;
+	own->origin = (double)token;
 	for (uint32_t i = 0; i < minima->n_item; i++) {
 		uint64_t absent = minima->key[i] & GM_MINIMA_ABSENT;
-		double value = to_double(gm_minima_key(minima, i));
 
-		minima->key[i] = absent | to_bits(ldexp(value, k < ALL_FADED ? -(int)k : -ALL_FADED));
+		minima->key[i] = absent | to_bits(to_double(gm_minima_key(minima, i)) * fading);
 	}
 	gm_minima_changed(minima);
 }
@@ -99,8 +97,8 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 	double exponent = ((double)token - own->origin) / own->half_life;
 
 	if (exponent > MAX_EXPONENT) {
-		move_origin(minima, own, token, exponent);
-		exponent = ((double)token - own->origin) / own->half_life;
+		move_origin(minima, own, token);
+		exponent = 0;
 	}
 	own->token = token;
 	if (own->tick >> TICK_BITS < token)

@@ -20,6 +20,7 @@ enum { MAX_ITEM = 700, TOP_K = 6, N_EVENT = 4000 };
 struct twins {
 	const struct gm_evict_ops *ops[2];
 	const double *arg[2];
+	uint64_t first_token[2];
 	struct gm_minima *state[2];
 	uint32_t n_item, n_slot, n_resident;
 	uint8_t residency[MAX_ITEM], pin[MAX_ITEM];
@@ -49,17 +50,28 @@ static void start(struct twins *t)
 	}
 }
 
+static uint32_t victim(struct twins *t, struct gm_candidates candidates, uint32_t item)
+{
+	uint32_t of[2];
+
+	for (int i = 0; i < 2; i++) {
+		of[i] = t->ops[i]->victim(t->state[i], &candidates, item);
+		candidates.token += t->first_token[1] - t->first_token[0];
+	}
+	assert_int_equal(of[0], of[1]);
+	return of[0];
+}
+
 static void fetch(struct twins *t, const struct gm_candidates *candidates, uint32_t item)
 {
 	if (t->n_resident == t->n_slot) {
-		uint32_t victim = t->ops[0]->victim(t->state[0], candidates, item);
+		uint32_t left = victim(t, *candidates, item);
 
-		assert_int_equal(t->ops[1]->victim(t->state[1], candidates, item), victim);
-		if (victim == GM_NO_ITEM || victim == item)
+		if (left == GM_NO_ITEM || left == item)
 			return;
 		for (int i = 0; i < 2; i++)
-			t->ops[i]->forget(t->state[i], victim);
-		t->residency[victim] = GM_ABSENT;
+			t->ops[i]->forget(t->state[i], left);
+		t->residency[left] = GM_ABSENT;
 		t->n_resident--;
 		t->n_eviction++;
 	}
@@ -72,11 +84,13 @@ static void fetch(struct twins *t, const struct gm_candidates *candidates, uint3
 
 static void play(struct twins *t, uint64_t token)
 {
-	struct gm_candidates candidates = {
-		.residency = t->residency, .pin = t->pin, .stamp = (uint8_t)(token % 255 + 1), .token = token};
+	struct gm_candidates candidates = {.residency = t->residency,
+					   .pin = t->pin,
+					   .stamp = (uint8_t)(token % 255 + 1),
+					   .token = t->first_token[0] + token};
 	uint64_t next_use[TOP_K];
 	uint16_t pick[TOP_K];
-	struct gm_requests requests = {.n = TOP_K, .expert = pick, .next_use = next_use, .token = token};
+	struct gm_requests requests = {.n = TOP_K, .expert = pick, .next_use = next_use};
 
 	if (token % 255 == 0)
 		memset(t->pin, 0, sizeof(t->pin));
@@ -90,8 +104,10 @@ static void play(struct twins *t, uint64_t token)
 	}
 	for (uint32_t n = below(t, 3); n > 0; n--) /* substitutes */
 		t->pin[below(t, t->n_item)] = candidates.stamp;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
+		requests.token = t->first_token[i] + token;
 		t->ops[i]->access(t->state[i], &requests);
+	}
 	for (uint32_t r = 0; r < TOP_K; r++)
 		if (t->residency[pick[r]] != GM_RESIDENT)
 			fetch(t, &candidates, pick[r]);
@@ -165,6 +181,27 @@ static void half_lives_of_next_to_nothing_are_one(void **state)
 	}
 }
 
+/* Only how long ago a count was counts, not when. */
+static void late_tokens_change_nothing(void **state)
+{
+	static const char *const names[] = {"lfu-decay:0.3", "lfu-decay:1.3", "lfu-decay:3.7", "lfu-decay:1.44042008", "lfu-decay:1.44042013",
+					    "lfu-decay:1e5"};
+	struct gm_error err = {0};
+	struct gm_evict evict;
+
+	(void)state;
+	for (size_t n = 0; n < sizeof(names) / sizeof(*names); n++) {
+		for (uint32_t n_slot = 40; n_slot < 60; n_slot++) {
+			struct twins t = {.n_item = 96, .n_slot = n_slot, .first_token = {0, 4100000000u}, .rng = n_slot};
+
+			assert_int_equal(gm_evict_parse(names[n], &evict, &err), 0);
+			t.ops[0] = t.ops[1] = evict.ops;
+			t.arg[0] = t.arg[1] = evict.arg;
+			play_all(&t, false);
+		}
+	}
+}
+
 /* As many events as next uses can tell apart: 2^32 tokens in 1,024 layers. */
 static void events_of_the_longest_trace_are_in_order(void **state)
 {
@@ -203,6 +240,7 @@ static void events_of_the_longest_trace_are_in_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(late_tokens_change_nothing),
 		cmocka_unit_test(events_of_the_longest_trace_are_in_order),
 		cmocka_unit_test(half_lives_of_next_to_nothing_are_one),
 		cmocka_unit_test(vectors_change_nothing),
