@@ -131,6 +131,29 @@ static void test_layer_by_layer_equals_token_by_token(void **state)
 	}
 }
 
+/* Expert after expert, each once: whoever is oldest leaves, also where it was last pinned as many events ago as there are stamps. */
+static void test_pins_last_one_event(void **state)
+{
+	static const double gate[1] = {1};
+	struct gm_error err = {0};
+
+	(void)state;
+	for (uint32_t n_slot = 250; n_slot < 260; n_slot++) {
+		struct fixture f;
+
+		start(&f, 1024, 1, n_slot, "lru", "fetch", "fetch");
+		for (uint16_t e = 0; e < 1024; e++) {
+			struct gm_rows rows = {.n = 1, .ranked = &e, .n_ranked = 1, .gate = gate};
+
+			assert_int_equal(gm_event(f.core, 1, e, &rows, NULL, true, NULL, &err), 0);
+			assert_int_equal(gm_core_residency(f.core, 1)[e], GM_RESIDENT);
+			if (e >= n_slot)
+				assert_int_equal(gm_core_residency(f.core, 1)[e - n_slot], GM_ABSENT);
+		}
+		stop(&f);
+	}
+}
+
 static void test_state_can_be_copied(void **state)
 {
 	struct gm_counters a = {0}, b = {0};
@@ -298,6 +321,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hand_case),
 		cmocka_unit_test(test_layer_by_layer_equals_token_by_token),
+		cmocka_unit_test(test_pins_last_one_event),
 		cmocka_unit_test(test_state_can_be_copied),
 		cmocka_unit_test(test_reset_is_a_cold_start),
 		cmocka_unit_test(test_reroute),
