@@ -184,8 +184,8 @@ static void half_lives_of_next_to_nothing_are_one(void **state)
 /* Only how long ago a count was counts, not when. */
 static void late_tokens_change_nothing(void **state)
 {
-	static const char *const names[] = {"lfu-decay:0.3", "lfu-decay:1.3", "lfu-decay:3.7", "lfu-decay:1.44042008", "lfu-decay:1.44042013",
-					    "lfu-decay:1e5"};
+	static const char *const names[] = {"lfu-decay:0.3",        "lfu-decay:1.3",        "lfu-decay:3.7",
+					    "lfu-decay:1.44042008", "lfu-decay:1.44042013", "lfu-decay:1e5"};
 	struct gm_error err = {0};
 	struct gm_evict evict;
 
