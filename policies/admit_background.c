@@ -22,7 +22,7 @@ static uint32_t substituted(void *state, const double *arg, uint32_t n, const ui
 	return n_ask;
 }
 
-static void expect(const void *state, const struct gm_requests *requests)
+static void expect(void *state, const struct gm_requests *requests)
 {
 	const double *acc = state;
 

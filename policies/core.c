@@ -216,20 +216,20 @@ void gm_core_land(struct gm_core *core, uint32_t layer, uint32_t expert)
 	gm_core_land_item(core, pool, layer * core->config->n_expert + expert - pool->first_item);
 }
 
-void gm_core_expect(const struct gm_core *core, uint32_t layer, const uint16_t *expert, uint32_t n)
+void gm_core_expect(struct gm_core *core, uint32_t layer, const uint16_t *expert, uint32_t n)
 {
 	const struct gm_core_config *config = core->config;
-	const struct pool *pool = (const struct pool *)at_const(core, core->pools) + (core->n_pool == 1 ? 0 : layer);
+	const struct pool *pool = gm_core_pool(core, layer);
 	size_t first = (size_t)layer * config->n_expert;
-	const uint8_t *residency = (const uint8_t *)at_const(core, core->residency) + first;
+	const uint8_t *residency = gm_core_residency(core, layer);
 	struct gm_requests requests = {.n = n, .expert = expert, .first_item = (uint32_t)(first - pool->first_item)};
 
 	for (uint32_t i = 0; i < n; i++)
 		gm_prefetch(&residency[expert[i]]);
 	if (config->evict.ops->expect)
-		config->evict.ops->expect(at_const(core, pool->evict), &requests);
+		config->evict.ops->expect(gm_core_at(core, pool->evict), &requests);
 	if (config->admit.ops->expect)
-		config->admit.ops->expect(at_const(core, pool->admit), &requests);
+		config->admit.ops->expect(gm_core_at(core, pool->admit), &requests);
 }
 
 const uint8_t *gm_core_residency(const struct gm_core *core, uint32_t layer)

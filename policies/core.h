@@ -166,7 +166,7 @@ int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, con
 
 /* The next event, or one soon, is of this layer, and these [n] distinct experts are among its requests: state that is not in the processor's
  * caches may be loaded meanwhile. Without effect on any result. */
-void gm_core_expect(const struct gm_core *core, uint32_t layer, const uint16_t *expert, uint32_t n);
+void gm_core_expect(struct gm_core *core, uint32_t layer, const uint16_t *expert, uint32_t n);
 
 /* For arrivals: a reserved expert becomes resident. */
 void gm_core_land(struct gm_core *core, uint32_t layer, uint32_t expert);

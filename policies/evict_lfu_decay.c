@@ -106,9 +106,9 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 	own->unit = exp2(exponent - BIAS);
 }
 
-static void expect(const void *state, const struct gm_requests *requests)
+static void expect(void *state, const struct gm_requests *requests)
 {
-	const struct own *own = gm_minima_own((void *)(uintptr_t)state);
+	const struct own *own = gm_minima_own(state);
 
 	gm_minima_expect(state, requests);
 	for (uint32_t i = 0; i < requests->n; i++)

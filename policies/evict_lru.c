@@ -42,7 +42,7 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 		entered_of(s)[i] = 0;
 }
 
-static void expect(const void *state, const struct gm_requests *requests)
+static void expect(void *state, const struct gm_requests *requests)
 {
 	const struct state *s = state;
 

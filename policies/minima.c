@@ -328,7 +328,7 @@ uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *
 	return first;
 }
 
-void gm_minima_expect(const void *state, const struct gm_requests *requests)
+void gm_minima_expect(void *state, const struct gm_requests *requests)
 {
 	const struct gm_minima *m = state;
 

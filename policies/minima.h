@@ -80,7 +80,7 @@ void gm_minima_enter_pending(struct gm_minima *minima);
 
 /* Parts of struct gm_evict_ops, for a state that begins with a struct gm_minima: the victim is the candidate with the smallest key, which must
  * be of no other item of the pool. */
-void gm_minima_expect(const void *state, const struct gm_requests *requests);
+void gm_minima_expect(void *state, const struct gm_requests *requests);
 void gm_minima_reserve(void *state, uint32_t item);
 void gm_minima_land(void *state, uint32_t item);
 uint32_t gm_minima_victim(void *state, const struct gm_candidates *candidates, uint32_t incoming);

@@ -117,7 +117,7 @@ struct gm_evict_ops {
 	 * clears what it learnt, and may keep what it was told of the future */
 	void (*init)(void *state, const struct gm_pool_dims *dims, const double *arg, bool again);
 	/* The next access will have these requests: what it reads may be loaded meanwhile (gm_prefetch). May be NULL. */
-	void (*expect)(const void *state, const struct gm_requests *requests);
+	void (*expect)(void *state, const struct gm_requests *requests);
 	/* demand of the router, resident or not; use as a substitute is no access */
 	void (*access)(void *state, const struct gm_requests *requests);
 	/* a slot is taken by a fetched expert, resident at once. Preloading calls it too: then `preload` is set, and the item
@@ -162,8 +162,8 @@ struct gm_admit_ops {
 	 * writes to ask, and returns how many */
 	uint32_t (*substituted)(void *state, const double *arg, uint32_t n, const uint32_t *item, const double *gate,
 				uint32_t *ask);
-	void (*queued)(void *state, uint32_t item);                            /* the copy that was asked for is queued */
-	void (*expect)(const void *state, const struct gm_requests *requests); /* as an eviction policy's; may be NULL */
+	void (*queued)(void *state, uint32_t item);                      /* the copy that was asked for is queued */
+	void (*expect)(void *state, const struct gm_requests *requests); /* as an eviction policy's; may be NULL */
 };
 
 /* --- rerouting of a row before R7 (cache-aware routing) --- */

@@ -35,7 +35,7 @@ static struct expected *find(const void *state, uint32_t first_item)
 	return &expected[i];
 }
 
-static void expect(const void *state, const struct gm_requests *requests)
+static void expect(void *state, const struct gm_requests *requests)
 {
 	struct expected *e = find(state, requests->first_item);
 
