@@ -60,7 +60,7 @@ static void test_two_threads(void **state)
 		const struct gm_link_request request = {.tag = i,
 							.piece[0] = {.to = to, .offset = i, .from = from + i, .bytes = 1}};
 		double now = gm_spans_now_us();
-		uint32_t job;
+		uint32_t job = 0;
 
 		assert_int_equal((i % 2 ? gm_link_background : gm_link_demand)(link, &request, &job, &err), 0);
 		gm_spans_routed(spans);
