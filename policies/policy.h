@@ -58,8 +58,8 @@ enum gm_policy_flag {
 	GM_NEEDS_GATES = 64,        /* decides or counts by gate weights */
 	GM_NEEDS_CPU = 128,         /* computes on the CPU: its times must be known */
 	GM_ONLY_FETCHES = 256,      /* a miss rule that answers FETCH and nothing else: the core need not ask it */
-	GM_ONLY_SUBSTITUTES = 1024, /* a miss rule that answers SUBSTITUTE and nothing else */
 	GM_DROPS = 512,             /* a miss rule that may leave picks out */
+	GM_ONLY_SUBSTITUTES = 1024, /* a miss rule that answers SUBSTITUTE and nothing else */
 };
 
 /* Loads what will be read soon; without effect on any result. */
