@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
 	MODEL = 1,
@@ -77,9 +78,11 @@ static const struct gm_option run_options[] = {
 	{N_GENERATE, 'n', "n-predict", "N", "tokens after the prompt [128]"},
 	{TEMPERATURE, 0, "temperature", "T", "draw from softmax(logits / T); 0: the likeliest [0]"},
 	{SEED, 0, "seed", "N", "seed of the draws [1]"},
-	{RECORD, 0, "record", "TRACE", "record the router's logits as they were under the policy"},
-	{ARRIVALS, 0, "arrivals", "FILE",
-	 "with --record: what had landed by which event, with which sim run --arrivals\ncounts what the engine counted"},
+	{RECORD, 0, "record", "TRACE",
+	 "record the router's logits as they were under the policy, and what had landed\nby which event, with which sim "
+	 "run "
+	 "--arrivals counts what the engine counted"},
+	{ARRIVALS, 0, "arrivals", "FILE", "where to write what had landed [TRACE.arrivals]"},
 	{TRACE_EVENTS, 0, "trace-events", "FILE", "write what really happened as Chrome trace events (for Perfetto)"},
 	{TRACE_TOKENS, 0, "trace-tokens", "FROM..TO",
 	 "of the passes that begin with these tokens, both ends included; the\nprompt's first is 0 [0..15]"},
@@ -108,6 +111,7 @@ struct state {
 	uint32_t n_token, n_round;
 	enum gm_bench_only only;
 	const char *csv, *profile;
+	char *beside_trace; /* the name of the arrivals, when none was given */
 	bool has_defaults, has_range, verbose, quiet, at_once;
 };
 
@@ -335,11 +339,29 @@ static int check_files(const struct state *s, struct gm_error *err)
 	return status;
 }
 
+/* A trace in a file has its arrivals beside it. */
+static int name_arrivals(struct state *s, struct gm_error *err)
+{
+	const char *trace = s->run.record;
+	struct stat info;
+	size_t size;
+
+	if (!trace || s->run.arrivals || strcmp(trace, "-") == 0 || (stat(trace, &info) == 0 && !S_ISREG(info.st_mode)))
+		return GM_OK;
+	size = strlen(trace) + sizeof(".arrivals");
+	if (!(s->beside_trace = gm_alloc(size, 1, err)))
+		return err->code;
+	snprintf(s->beside_trace, size, "%s.arrivals", trace);
+	s->run.arrivals = s->beside_trace;
+	return GM_OK;
+}
+
 /* Everything but the policies. */
 static int prepare(struct state *s, bool lists, struct gm_error *err)
 {
 	GM_TRY(set_defaults(s, lists, err));
 	GM_TRY(check_usage(s, err));
+	GM_TRY(name_arrivals(s, err));
 	GM_TRY(check_files(s, err));
 	if (s->texts.n) {
 		s->run.prompt = s->texts.text[0].text;
@@ -413,6 +435,7 @@ static void release(void *state)
 
 	gm_grid_free(s->grid);
 	gm_texts_free(&s->texts);
+	free(s->beside_trace);
 }
 
 int main(int argc, char **argv)
