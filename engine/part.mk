@@ -33,13 +33,19 @@ $(ENGINE_TESTS): $(call object,$(ENGINE_PLUGIN) $(EMULATE_PARTS) tests/llama/emu
 $(BUILD)/tests/llama/test_engine_device $(BUILD)/tests/llama/test_engine_bench: $(call object,tests/llama/fake_gpu.c) $(BUILD)/tests/libfakecudart.so
 $(call object,tests/llama/test_engine_host.c): CPPFLAGS += $(LLAMA_CPPFLAGS)
 
-soak: soak-engine
-soak-engine: $(BUILD)/tests/llama/test_engine_memory $(addprefix $(BUILD)/bin/,engine emulate sim) $(BUILD)/tinymoe-4096.gguf
+# Each by itself, so that `make -k soak` goes on when one fails, and one after the other, since they measure times.
+SOAK_ENGINE := soak-engine-memory soak-engine-predict soak-engine-disk soak-engine-host-limit
+soak: $(SOAK_ENGINE)
+soak-engine-memory: $(BUILD)/tests/llama/test_engine_memory
 	GM_SOAK=1 $<
+soak-engine-predict soak-engine-disk soak-engine-host-limit: $(addprefix $(BUILD)/bin/,engine emulate sim) $(BUILD)/tinymoe-4096.gguf
+soak-engine-predict:
 	BUILD=$(BUILD) MODEL=$(PADDED) sh scripts/engine-predict.sh --link-gb-s 3
+soak-engine-disk:
 	BUILD=$(BUILD) MODEL=$(PADDED) LIMIT=20 ROUNDS=3 sh scripts/engine-predict.sh --link-gb-s 3 --experts read --host-experts 1200MB --disk-latency-us 8000
+soak-engine-host-limit:
 	BUILD=$(BUILD) MODEL=$(PADDED) sh scripts/host-limit.sh
-.PHONY: soak-engine
+.PHONY: $(SOAK_ENGINE)
 
 # --- the engine for other programs: all of it in a library that shows engine/engine.h alone ---
 
