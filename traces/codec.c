@@ -35,6 +35,7 @@ struct gm_codec *gm_codec_new(const struct gm_geometry *geometry, struct gm_erro
 	if (!codec)
 		return NULL;
 	codec->geometry = *geometry;
+	codec->planes = gm_planes_best();
 	codec->stamp = gm_alloc(geometry->n_expert, sizeof(*codec->stamp), err);
 	codec->n_in_layer = gm_alloc(geometry->n_layer, sizeof(*codec->n_in_layer), err);
 	if (!codec->stamp || !codec->n_in_layer) {

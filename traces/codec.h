@@ -5,6 +5,7 @@
 
 #include "traces/format.h"
 #include "traces/model.h"
+#include "traces/planes.h"
 #include "traces/reader.h"
 
 /* What the header fixes for every block. */
@@ -129,6 +130,7 @@ uint32_t gm_high_bits(uint32_t n_expert);
 
 struct gm_codec {
 	struct gm_geometry geometry;
+	const struct gm_planes *planes;
 	void *compress, *decompress; /* zstd contexts, made when first needed */
 	struct gm_buffer values;     /* a column's values, compact */
 	struct gm_buffer plane[8];   /* its byte planes */

@@ -1,12 +1,10 @@
-/* A block's payload to rows. The loops over planes work on runs of a constant length, which the compiler turns into vector code. */
+/* A block's payload to rows. */
 #include "traces/codec.h"
 
 #include "base/hash.h"
 
 #include <stdlib.h>
 #include <zstd.h>
-
-#define RUN 64u /* values a vectorised loop takes at a time */
 
 struct decoder {
 	struct gm_codec *codec;
@@ -58,56 +56,6 @@ static int open_planes(struct decoder *d, uint32_t column, uint32_t n_part)
 	return GM_OK;
 }
 
-/* --- joining planes: n values from planes of n bytes --- */
-
-static void join_16_run(uint16_t *restrict out, const uint8_t *restrict low, const uint8_t *restrict high)
-{
-	for (uint32_t i = 0; i < RUN; i++)
-		out[i] = (uint16_t)(low[i] | high[i] << 8);
-}
-
-static void join_16(uint16_t *out, const uint8_t *low, const uint8_t *high, size_t n)
-{
-	size_t i = 0;
-
-	for (; i + RUN <= n; i += RUN)
-		join_16_run(out + i, low + i, high + i);
-	for (; i < n; i++)
-		out[i] = (uint16_t)(low[i] | high[i] << 8);
-}
-
-static uint32_t join_one_32(const uint8_t *const plane[4], size_t i)
-{
-	return plane[0][i] | (uint32_t)plane[1][i] << 8 | (uint32_t)plane[2][i] << 16 | (uint32_t)plane[3][i] << 24;
-}
-
-static void join_32_run(uint32_t *restrict out, const uint8_t *restrict a, const uint8_t *restrict b,
-			const uint8_t *restrict c, const uint8_t *restrict d)
-{
-	for (uint32_t i = 0; i < RUN; i++)
-		out[i] = a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
-}
-
-/* Values first ... first + n - 1 of a column. */
-static void join_32(uint32_t *out, const uint8_t *const plane[4], size_t first, size_t n)
-{
-	size_t i = 0;
-
-	for (; i + RUN <= n; i += RUN)
-		join_32_run(out + i, plane[0] + first + i, plane[1] + first + i, plane[2] + first + i,
-			    plane[3] + first + i);
-	for (; i < n; i++)
-		out[i] = join_one_32(plane, first + i);
-}
-
-static void join_f64(double *out, const uint8_t *const plane[8], size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		uint64_t bits = join_one_32(plane, i) | (uint64_t)join_one_32(plane + 4, i) << 32;
-		memcpy(&out[i], &bits, sizeof(bits));
-	}
-}
-
 /* --- token columns --- */
 
 static int read_token_column(struct decoder *d, uint32_t column, void *out, bool deltas)
@@ -118,7 +66,7 @@ static int read_token_column(struct decoder *d, uint32_t column, void *out, bool
 	GM_TRY(open_part(d, column, 0, &d->codec->plane[0], &planes));
 	const uint8_t *const plane[4] = {planes, planes + n, planes + 2 * (size_t)n, planes + 3 * (size_t)n};
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t value = join_one_32(plane, i) + previous;
+		uint32_t value = gm_planes_u32(plane, i) + previous;
 		memcpy((uint8_t *)out + 4 * (size_t)i, &value, sizeof(value));
 		if (deltas)
 			previous = value;
@@ -176,58 +124,33 @@ static int read_present(struct decoder *d)
 
 /* --- rows, first compact: one after the other without the absent ones --- */
 
-static void widen_run(uint16_t *restrict ids, const uint8_t *restrict low)
+/* Ids from their low bytes and their packed high bits: value j * n_byte + i has its bits in byte i. Returns the largest. */
+static uint32_t join_ids(const struct decoder *d, size_t n, uint32_t bits)
 {
-	for (uint32_t k = 0; k < RUN; k++)
-		ids[k] = low[k];
-}
+	const struct gm_planes *planes = d->codec->planes;
+	const uint8_t *low = d->plane[0], *packed = d->plane[1];
+	uint16_t *ids = d->block->head;
 
-static void join_packed_run(uint16_t *restrict ids, const uint8_t *restrict low, const uint8_t *restrict packed,
-			    uint32_t shift, uint32_t mask)
-{
-	for (uint32_t k = 0; k < RUN; k++)
-		ids[k] = (uint16_t)(low[k] | ((uint32_t)packed[k] >> shift & mask) << 8);
-}
-
-/* Ids from their low bytes and their packed high bits: value j * n_byte + i has its bits in byte i. */
-static void join_ids(uint16_t *ids, const uint8_t *low, const uint8_t *packed, size_t n, uint32_t bits)
-{
-	size_t i = 0;
-
-	if (bits == 0) {
-		for (; i + RUN <= n; i += RUN)
-			widen_run(ids + i, low + i);
-		for (; i < n; i++)
-			ids[i] = low[i];
-		return;
-	}
+	if (bits == 0)
+		return planes->ids(ids, low, low, n, 0, 0);
 	size_t n_byte = (n * bits + 7) / 8;
-	uint32_t mask = (1u << bits) - 1, shift = 0;
+	uint32_t mask = (1u << bits) - 1, shift = 0, largest = 0;
 	for (size_t first = 0; first < n; first += n_byte, shift += bits) {
-		size_t end = n - first < n_byte ? n - first : n_byte;
-		for (i = 0; i + RUN <= end; i += RUN)
-			join_packed_run(ids + first + i, low + first + i, packed + i, shift, mask);
-		for (; i < end; i++)
-			ids[first + i] = (uint16_t)(low[first + i] | ((uint32_t)packed[i] >> shift & mask) << 8);
+		size_t count = n - first < n_byte ? n - first : n_byte;
+		uint32_t one = planes->ids(ids + first, low + first, packed, count, shift, mask);
+		largest = one > largest ? one : largest;
 	}
+	return largest;
 }
 
-/* Rows of n_head ids: all below n_expert, the first n_distinct of each row distinct. */
-static int check_ids(struct decoder *d, const uint16_t *ids, uint32_t n_distinct)
+/* The first n_distinct ids of each row, all below n_expert, are distinct. */
+static int check_distinct(struct decoder *d, const uint16_t *ids, uint32_t n_distinct)
 {
 	struct gm_codec *codec = d->codec;
-	uint32_t n_head = codec->geometry.n_head, n_expert = codec->geometry.n_expert, out_of_range = 0;
-	size_t n = (size_t)d->n_row * n_head, i = 0;
-
-	for (; i + RUN <= n; i += RUN)
-		for (uint32_t k = 0; k < RUN; k++)
-			out_of_range |= (n_expert - 1 - ids[i + k]) & 0x80000000u;
-	for (; i < n; i++)
-		out_of_range |= (n_expert - 1 - ids[i]) & 0x80000000u;
-	if (out_of_range)
-		return gm_fail(d->err, GM_ERR_FORMAT, "a row names an expert that is not below n_expert (%u)", n_expert);
+	uint32_t n_head = codec->geometry.n_head, n_expert = codec->geometry.n_expert;
 	uint16_t *stamp = codec->stamp;
 	uint32_t twice = 0;
+
 	for (uint32_t row = 0; row < d->n_row; row++, ids += n_head) {
 		uint16_t now = ++codec->stamp_now;
 		if (now == 0) {
@@ -248,108 +171,41 @@ static int check_ids(struct decoder *d, const uint16_t *ids, uint32_t n_distinct
 static int read_head_ids(struct decoder *d, bool all_distinct)
 {
 	const struct gm_geometry *g = &d->codec->geometry;
-	size_t n = (size_t)d->n_row * g->n_head;
-	uint16_t *ids = d->block->head;
+	uint32_t bits = gm_high_bits(g->n_expert);
 
-	GM_TRY(open_planes(d, GM_COLUMN_HEAD_ID, gm_high_bits(g->n_expert) ? 2 : 1));
-	join_ids(ids, d->plane[0], d->plane[1], n, gm_high_bits(g->n_expert));
-	return check_ids(d, ids, all_distinct ? g->n_head : g->top_k);
+	GM_TRY(open_planes(d, GM_COLUMN_HEAD_ID, bits ? 2 : 1));
+	if (join_ids(d, (size_t)d->n_row * g->n_head, bits) >= g->n_expert)
+		return gm_fail(d->err, GM_ERR_FORMAT, "a row names an expert that is not below n_expert (%u)", g->n_expert);
+	return check_distinct(d, d->block->head, all_distinct ? g->n_head : g->top_k);
 }
-
-/* Bits of a float from its order-preserving image. */
-static uint32_t bits_of_key(uint32_t key)
-{
-	uint32_t negative = (key >> 31) - 1; /* all ones for keys below 2^31 */
-
-	return key ^ (negative | 0x80000000u);
-}
-
-/* The top bit of the result is set where the float is not finite. */
-static uint32_t not_finite(uint32_t bits)
-{
-	return (bits & 0x7f800000u) + 0x00800000u;
-}
-
-static uint32_t keys_run(uint32_t *restrict out, const uint32_t *restrict keys)
-{
-	uint32_t top = 0;
-
-	for (uint32_t i = 0; i < RUN; i++) {
-		out[i] = bits_of_key(keys[i]);
-		top |= not_finite(out[i]);
-	}
-	return top;
-}
-
-/* Keys to floats. Returns a word whose top bit is set if one is not finite. */
-static uint32_t keys_to_floats(float *out, const uint32_t *keys, size_t n)
-{
-	uint32_t bits[RUN], top = 0;
-	size_t i = 0;
-
-	for (; i + RUN <= n; i += RUN) {
-		top |= keys_run(bits, keys + i);
-		memcpy(out + i, bits, sizeof(bits));
-	}
-	for (; i < n; i++) {
-		bits[0] = bits_of_key(keys[i]);
-		top |= not_finite(bits[0]);
-		memcpy(out + i, bits, sizeof(bits[0]));
-	}
-	return top;
-}
-
-#define KEY_TILE 4096u /* keys worked on at a time, so that they stay in the first cache */
 
 static int read_head_logits(struct decoder *d)
 {
 	const struct gm_geometry *g = &d->codec->geometry;
-	uint32_t n_head = g->n_head, top = 0;
-	uint32_t rows_a_tile = n_head >= KEY_TILE ? 1 : KEY_TILE / n_head;
-	float *out = d->block->logit;
-	size_t done = 0;
 	const uint8_t *bases;
+	bool finite = true;
+	size_t done = 0;
 
 	GM_TRY(open_planes(d, GM_COLUMN_HEAD_KEY, 4));
 	GM_TRY(open_part(d, GM_COLUMN_HEAD_BASE, 0, &d->codec->plane[4], &bases));
 	const uint8_t *const base[4] = {bases, bases + g->n_layer, bases + 2 * (size_t)g->n_layer,
 					bases + 3 * (size_t)g->n_layer};
-	GM_TRY(gm_buffer_reserve(&d->codec->values, 4 * (size_t)rows_a_tile * n_head, d->err));
-	uint32_t *keys = (uint32_t *)(void *)d->codec->values.data;
 	for (uint32_t layer = 0; layer < g->n_layer; layer++) {
-		uint32_t first = join_one_32(base, layer);
-		for (uint32_t row = 0; row < d->codec->n_in_layer[layer]; row += rows_a_tile) {
-			uint32_t n = d->codec->n_in_layer[layer] - row;
-			n = n < rows_a_tile ? n : rows_a_tile;
-			join_32(keys, d->plane, done, (size_t)n * n_head);
-			for (uint32_t i = 0; i < n; i++) {
-				uint32_t key = first, *difference = keys + (size_t)i * n_head;
-				for (uint32_t r = 0; r < n_head; r++)
-					difference[r] = key -= difference[r];
-			}
-			top |= keys_to_floats(out + done, keys, (size_t)n * n_head);
-			done += (size_t)n * n_head;
-		}
+		const uint8_t *const plane[4] = {d->plane[0] + done, d->plane[1] + done, d->plane[2] + done,
+						 d->plane[3] + done};
+		uint32_t n = d->codec->n_in_layer[layer];
+		finite &= d->codec->planes->logits(d->block->logit + done, plane, n, g->n_head, gm_planes_u32(base, layer));
+		done += (size_t)n * g->n_head;
 	}
-	if (top >> 31)
+	if (!finite)
 		return gm_fail(d->err, GM_ERR_FORMAT, "a logit of the head is not a finite number");
 	return GM_OK;
-}
-
-static bool all_finite(const double *values, size_t n)
-{
-	uint64_t not_finite = 0;
-
-	for (size_t i = 0; i < n; i++)
-		not_finite |= (gm_get_u64(&values[i]) & 0x7ff0000000000000u) + 0x0010000000000000u;
-	return !(not_finite >> 63);
 }
 
 static int read_lse(struct decoder *d)
 {
 	GM_TRY(open_planes(d, GM_COLUMN_LSE, 8));
-	join_f64(d->block->lse, d->plane, d->n_row);
-	if (!all_finite(d->block->lse, d->n_row))
+	if (!d->codec->planes->doubles(d->block->lse, d->plane, d->n_row))
 		return gm_fail(d->err, GM_ERR_FORMAT, "a log-sum-exp is not a finite number");
 	return GM_OK;
 }
@@ -360,7 +216,8 @@ static int read_weights(struct decoder *d)
 	double *weight = d->block->weight;
 
 	GM_TRY(open_planes(d, GM_COLUMN_WEIGHT, 8));
-	join_f64(weight, d->plane, (size_t)d->n_row * top_k);
+	(void)d->codec->planes->doubles(weight, d->plane,
+					(size_t)d->n_row * top_k); /* what is not finite makes no sum of 1 */
 	for (uint32_t row = 0; row < d->n_row; row++, weight += top_k) {
 		double sum = 0;
 		bool negative = false;
@@ -375,61 +232,6 @@ static int read_weights(struct decoder *d)
 	return GM_OK;
 }
 
-static uint32_t halves_run(float *restrict out, const uint8_t *restrict low, const uint8_t *restrict high)
-{
-	uint32_t top = 0, bits[RUN], sign[RUN];
-	float value[RUN];
-
-	for (uint32_t i = 0; i < RUN; i++) {
-		uint32_t half = low[i] | (uint32_t)high[i] << 8;
-		bits[i] = (half & 0x7fffu) << 13;
-		sign[i] = (half & 0x8000u) << 16;
-		top |= (half & 0x7fffu) + 0x0400u;
-	}
-	memcpy(value, bits, sizeof(value));
-	for (uint32_t i = 0; i < RUN; i++)
-		value[i] *= 0x1p112f;
-	memcpy(bits, value, sizeof(bits));
-	for (uint32_t i = 0; i < RUN; i++)
-		bits[i] |= sign[i];
-	memcpy(out, bits, sizeof(bits));
-	return top;
-}
-
-/* Halves to floats by one exact product (see gm_from_f16); returns true if one is not finite. */
-static bool halves_to_floats(float *out, const uint8_t *low, const uint8_t *high, size_t n)
-{
-	uint8_t last_low[RUN] = {0}, last_high[RUN] = {0};
-	float last[RUN];
-	uint32_t top = 0;
-	size_t i = 0;
-
-	for (; i + RUN <= n; i += RUN)
-		top |= halves_run(out + i, low + i, high + i);
-	if (i < n) {
-		memcpy(last_low, low + i, n - i);
-		memcpy(last_high, high + i, n - i);
-		top |= halves_run(last, last_low, last_high);
-		memcpy(out + i, last, (n - i) * sizeof(*out));
-	}
-	return top & 0x8000u;
-}
-
-/* Floats from four planes; returns true if one is not finite. */
-static bool planes_to_floats(float *out, const uint8_t *const plane[4], size_t n)
-{
-	uint32_t bits[RUN], top = 0;
-
-	for (size_t i = 0; i < n; i += RUN) {
-		size_t count = n - i < RUN ? n - i : RUN;
-		join_32(bits, plane, i, count);
-		for (size_t k = 0; k < count; k++)
-			top |= not_finite(bits[k]);
-		memcpy(out + i, bits, count * sizeof(*out));
-	}
-	return top >> 31;
-}
-
 static int read_tail(struct decoder *d)
 {
 	const struct gm_geometry *g = &d->codec->geometry;
@@ -437,9 +239,8 @@ static int read_tail(struct decoder *d)
 	float *out = d->block->tail;
 
 	GM_TRY(open_planes(d, GM_COLUMN_TAIL, g->tail == GM_TAIL_F16 ? 2 : 4));
-	bool bad = g->tail == GM_TAIL_F16 ? halves_to_floats(out, d->plane[0], d->plane[1], n)
-					  : planes_to_floats(out, d->plane, n);
-	if (bad)
+	const struct gm_planes *planes = d->codec->planes;
+	if (!(g->tail == GM_TAIL_F16 ? planes->halves(out, d->plane, n) : planes->floats(out, d->plane, n)))
 		return gm_fail(d->err, GM_ERR_FORMAT, "a logit of the tail is not a finite number");
 	return GM_OK;
 }
@@ -455,7 +256,7 @@ static int read_prediction(struct decoder *d)
 		return GM_OK;
 	}
 	GM_TRY(open_planes(d, GM_COLUMN_PREDICTION, 2));
-	join_16(out, d->plane[0], d->plane[1], n);
+	(void)d->codec->planes->ids(out, d->plane[0], d->plane[1], n, 0, 0xff);
 	for (size_t i = 0; i < n; i++)
 		if (out[i] >= g->n_expert && out[i] != 0xffff)
 			return gm_fail(d->err, GM_ERR_FORMAT, "a predicted expert is %u: must be below n_expert (%u)",
