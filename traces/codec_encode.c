@@ -11,21 +11,41 @@ struct encoder {
 	struct gm_codec *codec;
 	const struct gm_rows *rows;
 	uint32_t start, n_token, n_row;
-	int level;
 	struct gm_buffer *out;
 	size_t next_entry; /* where the next part's directory entry goes, in *out */
 	struct gm_error *err;
 };
 
+/* A plane of one byte alone, of which zstd would make a first byte and a match: a frame of run-length blocks unpacks sooner. */
+static size_t write_run(uint8_t *out, uint8_t byte, size_t size)
+{
+	uint8_t *to = out;
+
+	gm_put_u32(to, ZSTD_MAGICNUMBER);
+	to[4] = 0xa0; /* one segment, its size in four bytes, no dictionary, no checksum */
+	gm_put_u32(to + 5, (uint32_t)size);
+	for (to += 9; size; to += 4) {
+		uint32_t n = size < ZSTD_BLOCKSIZE_MAX ? (uint32_t)size : ZSTD_BLOCKSIZE_MAX;
+		size -= n;
+		/* bit 0: the last block; bits 1 and 2: run-length; then the size, and what is repeated */
+		gm_put_u32(to, (uint32_t)(size == 0) | 1u << 1 | n << 3 | (uint32_t)byte << 24);
+	}
+	return (size_t)(to - out);
+}
+
 /* Compresses to the end of out unless that saves less than 1/16, which is not worth a reader's time; false: store raw. */
 static bool compress(struct encoder *e, const uint8_t *raw, size_t size, size_t *stored)
 {
 	struct gm_buffer *out = e->out;
+	uint8_t *to = out->data + out->size;
 
 	if (size < 32)
 		return false;
-	size_t n = ZSTD_compressCCtx(e->codec->compress, out->data + out->size, out->capacity - out->size, raw, size,
-				     e->level);
+	if (memcmp(raw, raw + 1, size - 1) == 0) {
+		*stored = write_run(to, raw[0], size);
+		return true;
+	}
+	size_t n = ZSTD_compress2(e->codec->compress, to, out->capacity - out->size, raw, size);
 	if (ZSTD_isError(n) || n > size - size / 16)
 		return false;
 	*stored = n;
@@ -256,6 +276,29 @@ static uint32_t count_parts(const struct gm_geometry *g)
 	return n;
 }
 
+/* Without a level asked for: level 1, but hardly any matches. Those that zstd finds in planes of logits are short and few; they save less than they
+ * take from the entropy coder, and unpacking gets twice as slow (docs/trace-format.md, "Sizes and speed"). */
+static int prepare_zstd(struct gm_codec *codec, int level, struct gm_error *err)
+{
+	if (!codec->compress)
+		codec->compress = ZSTD_createCCtx();
+	if (!codec->compress)
+		return gm_fail(err, GM_ERR_MEMORY, "out of memory: zstd context");
+	const struct {
+		ZSTD_cParameter name;
+		int value; /* 0: the level's own */
+	} set[] = {{ZSTD_c_compressionLevel, level ? level : 1},
+		   {ZSTD_c_strategy, level ? 0 : ZSTD_fast},
+		   {ZSTD_c_minMatch, level ? 0 : 7},
+		   {ZSTD_c_hashLog, level ? 0 : 6}};
+	for (size_t i = 0; i < sizeof(set) / sizeof(set[0]); i++) {
+		size_t n = ZSTD_CCtx_setParameter(codec->compress, set[i].name, set[i].value);
+		if (ZSTD_isError(n))
+			return gm_fail(err, GM_ERR_USAGE, "zstd does not take its parameters: %s", ZSTD_getErrorName(n));
+	}
+	return GM_OK;
+}
+
 int gm_codec_encode(struct gm_codec *codec, const struct gm_rows *rows, uint32_t start, uint32_t n_token, uint64_t index,
 		    uint64_t first_token, int level, struct gm_buffer *out, uint32_t *n_row, uint64_t *hash,
 		    struct gm_error *err)
@@ -267,15 +310,11 @@ int gm_codec_encode(struct gm_codec *codec, const struct gm_rows *rows, uint32_t
 			    .start = start,
 			    .n_token = n_token,
 			    .n_row = count_rows(rows, g->n_layer, start, n_token),
-			    .level = level ? level : GM_DEFAULT_LEVEL,
 			    .out = out,
 			    .next_entry = GM_FRAME_BYTES + GM_DIRECTORY_BYTES,
 			    .err = err};
 
-	if (!codec->compress)
-		codec->compress = ZSTD_createCCtx();
-	if (!codec->compress)
-		return gm_fail(err, GM_ERR_MEMORY, "out of memory: zstd context");
+	GM_TRY(prepare_zstd(codec, level, err));
 	out->size = 0;
 	GM_TRY(gm_buffer_reserve(out, GM_FRAME_BYTES + bytes, err));
 	out->size = GM_FRAME_BYTES + bytes;
