@@ -51,70 +51,88 @@ AVX2 static uint32_t ids_avx2(uint16_t *ids, const uint8_t *low, const uint8_t *
 	return largest;
 }
 
-/* Values at ... at + 31 of four planes: v[i] holds 4i ... 4i + 3 in its lower half and 16 + 4i ... in its upper. */
-AVX2 static inline void join(__m256i v[4], const uint8_t *const plane[4], size_t at)
-{
-	__m256i a = load(plane[0] + at), b = load(plane[1] + at), c = load(plane[2] + at), d = load(plane[3] + at);
-	__m256i low_ab = _mm256_unpacklo_epi8(a, b), high_ab = _mm256_unpackhi_epi8(a, b);
-	__m256i low_cd = _mm256_unpacklo_epi8(c, d), high_cd = _mm256_unpackhi_epi8(c, d);
+/* 32 values of 32 bits: a holds 0-3 in its lower half and 16-19 in its upper, b 4-7 and 20-23, and so on. (By name, not as an array: gcc -O2
+ * leaves short loops as they are, and an array that a loop goes over in memory.) */
+struct tile {
+	__m256i a, b, c, d;
+};
 
-	v[0] = _mm256_unpacklo_epi16(low_ab, low_cd);
-	v[1] = _mm256_unpackhi_epi16(low_ab, low_cd);
-	v[2] = _mm256_unpacklo_epi16(high_ab, high_cd);
-	v[3] = _mm256_unpackhi_epi16(high_ab, high_cd);
+/* Values at ... at + 31 of four planes. */
+AVX2 static inline struct tile join(const uint8_t *const plane[4], size_t at)
+{
+	__m256i p = load(plane[0] + at), q = load(plane[1] + at), r = load(plane[2] + at), s = load(plane[3] + at);
+	__m256i low_pq = _mm256_unpacklo_epi8(p, q), high_pq = _mm256_unpackhi_epi8(p, q);
+	__m256i low_rs = _mm256_unpacklo_epi8(r, s), high_rs = _mm256_unpackhi_epi8(r, s);
+
+	return (struct tile){.a = _mm256_unpacklo_epi16(low_pq, low_rs),
+			     .b = _mm256_unpackhi_epi16(low_pq, low_rs),
+			     .c = _mm256_unpacklo_epi16(high_pq, high_rs),
+			     .d = _mm256_unpackhi_epi16(high_pq, high_rs)};
 }
 
-/* The 32 values of such v in order. */
-AVX2 static inline void store_joined(float *out, const __m256i v[4])
+/* The values in order. */
+AVX2 static inline void store_tile(float *out, struct tile t)
 {
-	store(out, _mm256_permute2x128_si256(v[0], v[1], 0x20));
-	store(out + 8, _mm256_permute2x128_si256(v[2], v[3], 0x20));
-	store(out + 16, _mm256_permute2x128_si256(v[0], v[1], 0x31));
-	store(out + 24, _mm256_permute2x128_si256(v[2], v[3], 0x31));
+	store(out, _mm256_permute2x128_si256(t.a, t.b, 0x20));
+	store(out + 8, _mm256_permute2x128_si256(t.c, t.d, 0x20));
+	store(out + 16, _mm256_permute2x128_si256(t.a, t.b, 0x31));
+	store(out + 24, _mm256_permute2x128_si256(t.c, t.d, 0x31));
 }
 
-/* Each half's values become sums of the half from its beginning on: within vectors by doubling steps, then from vector to vector. */
-AVX2 static inline void sum_halves(__m256i v[4])
+/* Each half's four values become sums of the half from its beginning on. */
+AVX2 static inline __m256i sums(__m256i v)
 {
-	for (int i = 0; i < 4; i++) {
-		v[i] = _mm256_add_epi32(v[i], _mm256_slli_si256(v[i], 4));
-		v[i] = _mm256_add_epi32(v[i], _mm256_slli_si256(v[i], 8));
-	}
-	for (int i = 1; i < 4; i++)
-		v[i] = _mm256_add_epi32(v[i], _mm256_shuffle_epi32(v[i - 1], 0xff));
+	v = _mm256_add_epi32(v, _mm256_slli_si256(v, 4));
+	return _mm256_add_epi32(v, _mm256_slli_si256(v, 8));
 }
 
-/* A tile of a row: differences to complements of keys, which are sums: ~key = ~base + difference + difference ... `before` is the complement of
- * the key before the tile, in all places; returns the last one of the tile likewise. *least: the least, so far, of what not_finite looks at. */
-AVX2 static inline __m256i logits_tile(float *out, const uint8_t *const plane[4], size_t at, __m256i before, __m256i *least)
+/* Each half's last value, in all places of the half. */
+AVX2 static inline __m256i lasts(__m256i v)
 {
-	const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), step = _mm256_set1_epi32(0x00800000);
-	__m256i v[4];
-
-	join(v, plane, at);
-	sum_halves(v);
-	/* the upper half begins where the lower ends */
-	__m256i lower = _mm256_shuffle_epi32(v[3], 0xff);
-	before = _mm256_add_epi32(before, _mm256_permute2x128_si256(lower, lower, 0x08));
-	for (int i = 0; i < 4; i++)
-		v[i] = _mm256_add_epi32(v[i], before);
-	before = _mm256_permutevar8x32_epi32(v[3], _mm256_set1_epi32(7));
-	for (int i = 0; i < 4; i++) {
-		/* the complement of a key is the float itself where that is negative, else all but the sign are turned round */
-		__m256i negative = _mm256_srai_epi32(v[i], 31);
-		*least = _mm256_min_epu32(*least, _mm256_add_epi32(v[i], step));
-		v[i] = _mm256_xor_si256(v[i], _mm256_andnot_si256(negative, magnitude));
-	}
-	store_joined(out, v);
-	return before;
+	return _mm256_shuffle_epi32(v, 0xff);
 }
 
-/* Complements of keys that are no finite float: the first and the last 0x00800000 of all numbers. With that added they are the first 0x01000000. */
+/* Complements of keys to floats: what is negative is there already, else all bits but the sign are turned round. */
+AVX2 static inline __m256i floats_of(__m256i complements)
+{
+	__m256i negative = _mm256_srai_epi32(complements, 31);
+
+	return _mm256_xor_si256(complements, _mm256_andnot_si256(negative, _mm256_set1_epi32(0x7fffffff)));
+}
+
+/* Complements of keys that are no finite float are the first and the last 0x00800000 of all numbers: with that added, the first 0x01000000. */
+AVX2 static inline __m256i lesser(__m256i least, __m256i complements)
+{
+	return _mm256_min_epu32(least, _mm256_add_epi32(complements, _mm256_set1_epi32(0x00800000)));
+}
+
 AVX2 static inline bool all_finite(__m256i least)
 {
 	__m256i enough = _mm256_max_epu32(least, _mm256_set1_epi32(0x01000000));
 
 	return _mm256_movemask_epi8(_mm256_cmpeq_epi32(enough, least)) == -1;
+}
+
+/* A tile of a row. Complements of keys are sums of differences: ~key = ~base + difference + difference ... `before` is the one before the tile,
+ * in all places; returns the tile's last likewise. */
+AVX2 static inline __m256i logits_tile(float *out, const uint8_t *const plane[4], size_t at, __m256i before, __m256i *least)
+{
+	struct tile t = join(plane, at);
+
+	t.a = sums(t.a);
+	t.b = _mm256_add_epi32(sums(t.b), lasts(t.a));
+	t.c = _mm256_add_epi32(sums(t.c), lasts(t.b));
+	t.d = _mm256_add_epi32(sums(t.d), lasts(t.c));
+	/* the upper half goes on where the lower ends */
+	__m256i lower = lasts(t.d);
+	before = _mm256_add_epi32(before, _mm256_permute2x128_si256(lower, lower, 0x08));
+	t.a = _mm256_add_epi32(t.a, before);
+	t.b = _mm256_add_epi32(t.b, before);
+	t.c = _mm256_add_epi32(t.c, before);
+	t.d = _mm256_add_epi32(t.d, before);
+	*least = lesser(lesser(lesser(lesser(*least, t.a), t.b), t.c), t.d);
+	store_tile(out, (struct tile){floats_of(t.a), floats_of(t.b), floats_of(t.c), floats_of(t.d)});
+	return _mm256_permutevar8x32_epi32(t.d, _mm256_set1_epi32(7));
 }
 
 AVX2 static bool logits_avx2(float *out, const uint8_t *const plane[4], size_t n_row, size_t n_head, uint32_t base)
@@ -142,21 +160,28 @@ AVX2 static bool logits_avx2(float *out, const uint8_t *const plane[4], size_t n
 	return finite && all_finite(least);
 }
 
-AVX2 static bool floats_avx2(float *out, const uint8_t *const plane[4], size_t n)
+/* All ones where a float of the tile is not finite. */
+AVX2 static inline __m256i tile_special(struct tile t)
 {
 	const __m256i exponent = _mm256_set1_epi32(0x7f800000);
+	__m256i a = _mm256_cmpeq_epi32(_mm256_and_si256(t.a, exponent), exponent);
+	__m256i b = _mm256_cmpeq_epi32(_mm256_and_si256(t.b, exponent), exponent);
+	__m256i c = _mm256_cmpeq_epi32(_mm256_and_si256(t.c, exponent), exponent);
+	__m256i d = _mm256_cmpeq_epi32(_mm256_and_si256(t.d, exponent), exponent);
+
+	return _mm256_or_si256(_mm256_or_si256(a, b), _mm256_or_si256(c, d));
+}
+
+AVX2 static bool floats_avx2(float *out, const uint8_t *const plane[4], size_t n)
+{
 	__m256i special = _mm256_setzero_si256();
 	size_t i = 0;
 
 	for (; i + TILE <= n; i += TILE) {
-		__m256i v[4];
+		struct tile t = join(plane, i);
 
-		join(v, plane, i);
-		for (int k = 0; k < 4; k++) {
-			__m256i is = _mm256_cmpeq_epi32(_mm256_and_si256(v[k], exponent), exponent);
-			special = _mm256_or_si256(special, is);
-		}
-		store_joined(out + i, v);
+		special = _mm256_or_si256(special, tile_special(t));
+		store_tile(out + i, t);
 	}
 	const uint8_t *const rest[4] = {plane[0] + i, plane[1] + i, plane[2] + i, plane[3] + i};
 
@@ -197,38 +222,45 @@ AVX2 static bool halves_avx2(float *out, const uint8_t *const plane[2], size_t n
 	return gm_planes_plain.halves(out + i, rest, n - i) && _mm256_movemask_epi8(special) == 0;
 }
 
-/* Sixteen doubles; returns whose two upper bytes have an exponent of all ones. */
+AVX2 static inline __m128i load_eight(const uint8_t *plane)
+{
+	return _mm_loadl_epi64((const __m128i *)(const void *)plane);
+}
+
+AVX2 static inline void store_two(double *out, __m128i two)
+{
+	_mm_storeu_si128((__m128i *)(void *)out, two);
+}
+
+/* Eight doubles. Returns their two upper bytes. */
 AVX2 static inline __m128i doubles_tile(double *out, const uint8_t *const plane[8], size_t at)
 {
-	const __m128i exponent = _mm_set1_epi16(0x7ff0);
-	__m128i pair[4][2], special = _mm_setzero_si128();
+	__m128i p01 = _mm_unpacklo_epi8(load_eight(plane[0] + at), load_eight(plane[1] + at));
+	__m128i p23 = _mm_unpacklo_epi8(load_eight(plane[2] + at), load_eight(plane[3] + at));
+	__m128i p45 = _mm_unpacklo_epi8(load_eight(plane[4] + at), load_eight(plane[5] + at));
+	__m128i p67 = _mm_unpacklo_epi8(load_eight(plane[6] + at), load_eight(plane[7] + at));
+	__m128i lower_a = _mm_unpacklo_epi16(p01, p23), lower_b = _mm_unpackhi_epi16(p01, p23);
+	__m128i upper_a = _mm_unpacklo_epi16(p45, p67), upper_b = _mm_unpackhi_epi16(p45, p67);
 
-	for (int p = 0; p < 4; p++) {
-		__m128i even = _mm_loadu_si128((const __m128i *)(const void *)(plane[2 * p] + at));
-		__m128i odd = _mm_loadu_si128((const __m128i *)(const void *)(plane[2 * p + 1] + at));
-		pair[p][0] = _mm_unpacklo_epi8(even, odd);
-		pair[p][1] = _mm_unpackhi_epi8(even, odd);
-	}
-	for (int h = 0; h < 2; h++, out += 8) {
-		__m128i lower[2] = {_mm_unpacklo_epi16(pair[0][h], pair[1][h]), _mm_unpackhi_epi16(pair[0][h], pair[1][h])};
-		__m128i upper[2] = {_mm_unpacklo_epi16(pair[2][h], pair[3][h]), _mm_unpackhi_epi16(pair[2][h], pair[3][h])};
-		special = _mm_or_si128(special, _mm_cmpeq_epi16(_mm_and_si128(pair[3][h], exponent), exponent));
-		for (int q = 0; q < 2; q++) {
-			_mm_storeu_si128((__m128i *)(void *)(out + 4 * q), _mm_unpacklo_epi32(lower[q], upper[q]));
-			_mm_storeu_si128((__m128i *)(void *)(out + 4 * q + 2), _mm_unpackhi_epi32(lower[q], upper[q]));
-		}
-	}
-	return special;
+	store_two(out, _mm_unpacklo_epi32(lower_a, upper_a));
+	store_two(out + 2, _mm_unpackhi_epi32(lower_a, upper_a));
+	store_two(out + 4, _mm_unpacklo_epi32(lower_b, upper_b));
+	store_two(out + 6, _mm_unpackhi_epi32(lower_b, upper_b));
+	return p67;
 }
 
 AVX2 static bool doubles_avx2(double *out, const uint8_t *const plane[8], size_t n)
 {
+	const __m128i exponent = _mm_set1_epi16(0x7ff0);
 	__m128i special = _mm_setzero_si128();
 	const uint8_t *rest[8];
 	size_t i = 0;
 
-	for (; i + 16 <= n; i += 16)
-		special = _mm_or_si128(special, doubles_tile(out + i, plane, i));
+	for (; i + 8 <= n; i += 8) {
+		__m128i upper = doubles_tile(out + i, plane, i);
+
+		special = _mm_or_si128(special, _mm_cmpeq_epi16(_mm_and_si128(upper, exponent), exponent));
+	}
 	for (int p = 0; p < 8; p++)
 		rest[p] = plane[p] + i;
 	return gm_planes_plain.doubles(out + i, rest, n - i) && _mm_movemask_epi8(special) == 0;
