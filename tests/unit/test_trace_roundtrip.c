@@ -137,6 +137,58 @@ static void test_pipe(void **state)
 	}
 }
 
+/* How often the file has these bytes. */
+static uint32_t occurrences(const char *path, const uint8_t *what, size_t size)
+{
+	FILE *f = must(fopen(path, "rb"));
+	uint32_t n = 0;
+
+	assert_int_equal(fseek(f, 0, SEEK_END), 0);
+	size_t length = (size_t)ftell(f);
+	uint8_t *data = must(malloc(length));
+	rewind(f);
+	assert_int_equal(fread(data, 1, length, f), length);
+	fclose(f);
+	for (size_t i = 0; i + size <= length; i++)
+		n += memcmp(data + i, what, size) == 0;
+	free(data);
+	return n;
+}
+
+/* The lower planes of bfloat16 values hold zeros alone: frames of runs, one for each 128 KiB and what is left. */
+static void test_constant_planes(void **state)
+{
+	static const uint8_t runs[4][17] = {
+		{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0x00, 0x00, 0x01, 0x00, 0x03, 0x00, 0x08, 0x00}, /* 65,536 */
+		{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0x00, 0x00, 0x02, 0x00, 0x03, 0x00, 0x10, 0x00}, /* 131,072 */
+		{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0x00, 0x00, 0x03, 0x00, 0x02, 0x00, 0x10, 0x00, 0x03, 0x00, 0x08, 0x00},
+		{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0x00, 0x00, 0x04, 0x00, 0x02, 0x00, 0x10, 0x00, 0x03, 0x00, 0x10, 0x00},
+	};
+
+	(void)state;
+	for (uint32_t n_layer = 1; n_layer <= 4; n_layer++) {
+		uint64_t seed = 7000 + n_layer;
+		struct gm_error err = {0};
+		struct sample s = {.n_token = 64};
+		const char *path = in_folder("constant.gmt");
+
+		s.model =
+			(struct gm_model){.name = must(strdup("")), .n_layer = n_layer, .n_expert = 1024 + 32, .top_k = 4};
+		s.options = (struct gm_writer_options){.kind = GM_KIND_LOGITS, .n_head = 32, .tail = GM_TAIL_F32};
+		sample_alloc(&s);
+		fill_tokens(&s, &seed, 3);
+		fill_rows(&s, &seed, VALUES_BF16, 0);
+		write_sample(&s, path, &seed);
+		assert_int_equal(occurrences(path, runs[n_layer - 1], n_layer < 3 ? 13 : 17), 2);
+		struct gm_trace *t = gm_trace_open(path, &err);
+		if (!t)
+			fail_msg("%s", err.text);
+		check_trace(&s, t, GM_WANT_TAIL);
+		gm_trace_close(t);
+		sample_free(&s);
+	}
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -160,6 +212,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random_traces),
 		cmocka_unit_test(test_pipe),
+		cmocka_unit_test(test_constant_planes),
 	};
 
 	return cmocka_run_group_tests_name("trace round trips", tests, set_up, tear_down);
