@@ -4,6 +4,8 @@
 #include <string.h>
 
 #define RUN 64u /* values a loop takes at a time */
+/* Keys worked on at a time: they stay in the first cache, and no vector is loaded right after its values were stored singly. */
+#define TILE 2048u
 
 static uint32_t ids_run(uint16_t *restrict ids, const uint8_t *restrict low, const uint8_t *restrict packed, size_t n,
 			uint32_t shift, uint32_t mask)
@@ -36,14 +38,14 @@ static void join_run(uint32_t *restrict out, const uint8_t *restrict a, const ui
 		out[i] = a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
 }
 
-/* Values first ... first + n - 1, n <= RUN. */
-static void join(uint32_t out[RUN], const uint8_t *const plane[4], size_t first, size_t n)
+/* Values first ... first + n - 1. */
+static void join(uint32_t *out, const uint8_t *const plane[4], size_t first, size_t n)
 {
-	if (n == RUN) {
-		join_run(out, plane[0] + first, plane[1] + first, plane[2] + first, plane[3] + first);
-		return;
-	}
-	for (size_t i = 0; i < n; i++)
+	size_t i = 0;
+
+	for (; i + RUN <= n; i += RUN)
+		join_run(out + i, plane[0] + first + i, plane[1] + first + i, plane[2] + first + i, plane[3] + first + i);
+	for (; i < n; i++)
 		out[i] = gm_planes_u32(plane, first + i);
 }
 
@@ -61,7 +63,6 @@ static uint32_t bits_of_key(uint32_t key)
 	return key ^ (negative | 0x80000000u);
 }
 
-/* Keys to bits of floats, in place. The top bit of the result is set where one is not finite. */
 static uint32_t keys_run(uint32_t *run, size_t n)
 {
 	uint32_t top = 0;
@@ -73,23 +74,37 @@ static uint32_t keys_run(uint32_t *run, size_t n)
 	return top;
 }
 
+/* Keys to bits of floats, in place. The top bit of the result is set where one is not finite. */
+static uint32_t keys_to_bits(uint32_t *keys, size_t n)
+{
+	uint32_t top = 0;
+	size_t i = 0;
+
+	for (; i + RUN <= n; i += RUN)
+		top |= keys_run(keys + i, RUN);
+	return top | keys_run(keys + i, n - i);
+}
+
 static bool logits_plain(float *out, const uint8_t *const plane[4], size_t n_row, size_t n_head, uint32_t base)
 {
-	uint32_t run[RUN], key = base, top = 0;
-	size_t n = n_row * n_head, left = n_head;
+	uint32_t tile[TILE], key = base, top = 0;
+	size_t n = n_row * n_head, left = n_head; /* left: of the row */
 
-	for (size_t i = 0; i < n; i += RUN) {
-		size_t count = n - i < RUN ? n - i : RUN;
-		join(run, plane, i, count);
-		for (size_t k = 0; k < count; k++, left--) {
+	for (size_t i = 0; i < n; i += TILE) {
+		size_t count = n - i < TILE ? n - i : TILE;
+		join(tile, plane, i, count);
+		for (size_t k = 0, end; k < count; k = end) {
+			end = left < count - k ? k + left : count;
+			left -= end - k;
+			for (size_t r = k; r < end; r++)
+				tile[r] = key -= tile[r];
 			if (left == 0) {
 				left = n_head;
 				key = base;
 			}
-			run[k] = key -= run[k];
 		}
-		top |= count == RUN ? keys_run(run, RUN) : keys_run(run, count);
-		memcpy(out + i, run, count * sizeof(*out));
+		top |= keys_to_bits(tile, count);
+		memcpy(out + i, tile, count * sizeof(*out));
 	}
 	return !(top >> 31);
 }

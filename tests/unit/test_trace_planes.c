@@ -101,8 +101,8 @@ static uint32_t draw_bits(uint64_t *seed, bool special)
 /* Rows of floats as differences of their keys; `special`: one of them, anywhere, is not finite. */
 static void logits_case(uint64_t seed, bool special)
 {
-	size_t n_head = 1 + draw_below(&seed, draw_below(&seed, 2) ? 140 : 34), n_row = draw_below(&seed, 7),
-	       n = n_head * n_row;
+	size_t n_head = 1 + draw_below(&seed, draw_below(&seed, 2) ? 140 : 34),
+	       n_row = draw_below(&seed, draw_below(&seed, 2) ? 7 : 60), n = n_head * n_row;
 	size_t where = n && special ? draw_below(&seed, (uint32_t)n) : n;
 	struct planes p = draw_planes(&seed, n);
 	uint32_t *bits = must(malloc((n + 1) * sizeof(*bits))), base = (uint32_t)draw(&seed), key = base;
