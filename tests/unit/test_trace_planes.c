@@ -138,7 +138,7 @@ static void floats_case(uint64_t seed, uint32_t width, bool special)
 {
 	size_t n = draw_below(&seed, MAX_VALUE), where = n && special ? draw_below(&seed, (uint32_t)n) : n;
 	struct planes p = draw_planes(&seed, n);
-	double *out = must(malloc((n + 1) * sizeof(*out)));
+	void *out = must(malloc((n + 1) * sizeof(double)));
 
 	for (size_t i = 0; i < n; i++) {
 		uint32_t bits = draw_bits(&seed, i == where);
@@ -153,9 +153,9 @@ static void floats_case(uint64_t seed, uint32_t width, bool special)
 	}
 	for (uint32_t k = 0; k < N_WAY; k++) {
 		const uint8_t *const *planes = (const uint8_t *const *)p.plane;
-		memset(out, 0x55, (n + 1) * sizeof(*out));
-		bool finite = width == 2   ? way(k)->halves((float *)out, planes, n)
-			      : width == 4 ? way(k)->floats((float *)out, planes, n)
+		memset(out, 0x55, (n + 1) * sizeof(double));
+		bool finite = width == 2   ? way(k)->halves(out, planes, n)
+			      : width == 4 ? way(k)->floats(out, planes, n)
 					   : way(k)->doubles(out, planes, n);
 		assert_int_equal(finite, where == n);
 		for (size_t i = 0; i < n; i++) {
