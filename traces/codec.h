@@ -94,8 +94,8 @@ struct gm_codec *gm_codec_new(const struct gm_geometry *geometry, struct gm_erro
 void gm_codec_free(struct gm_codec *codec);
 
 /* Encodes tokens start ... start + n_token - 1 of rows as one whole frame (header, directory, parts) into *out. n_row receives
- * the rows that are present, hash the directory's. level: zstd's, 0: what unpacks soonest. GM_ERR_UNSUPPORTED: this many tokens break the bound on cells a stored
- * byte; half as many will do (one token always does). */
+ * the rows that are present, hash the directory's. level: zstd's, 0: what unpacks soonest. GM_ERR_UNSUPPORTED: this many tokens
+ * break the bound on cells a stored byte; half as many will do (one token always does). */
 int gm_codec_encode(struct gm_codec *codec, const struct gm_rows *rows, uint32_t start, uint32_t n_token, uint64_t index,
 		    uint64_t first_token, int level, struct gm_buffer *out, uint32_t *n_row, uint64_t *hash,
 		    struct gm_error *err);
