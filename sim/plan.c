@@ -395,7 +395,8 @@ static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_
 		kind == DECIDING ? 0 : s->warmup, s->reset_per_sequence, plan->preload_hash, s->cpu_layers >= 0,
 		s->head_only);
 	put_bytes(out, plan);
-	if (kind == AS_GIVEN || (kind == REPLAYED && !gm_replay_counts_work(&plan->config)))
+	if (kind == AS_GIVEN ||
+	    (kind == REPLAYED && !gm_replay_counts_work(&plan->config) && !gm_replay_goes_ahead(&plan->config)))
 		put_hw(out, plan);
 }
 
@@ -447,6 +448,7 @@ static int make(struct gm_plan *plan, const struct gm_settings *s, const struct 
 	plan->config.prefill = s->prefill;
 	plan->config.warmup = s->warmup;
 	plan->config.reset_per_sequence = s->reset_per_sequence;
+	plan->config.ahead = trace && gm_trace_seekable(trace);
 	GM_TRY(resolve_room(plan, s, model, err));
 	if (trace)
 		GM_TRY(resolve_needs(plan, s, trace, err));

@@ -1,10 +1,13 @@
 #include "sim/replay.h"
 
+#include "sim/ahead.h"
 #include "sim/player.h"
 #include "traces/select.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define BLOCK_TOKENS 64u /* of a window, as traces are written */
 
 struct gm_replay {
 	const struct gm_replay_config *config;
@@ -13,6 +16,7 @@ struct gm_replay {
 	void *core_memory;
 	struct gm_core *core;
 	struct gm_clock *clock;   /* NULL: counts only, or timed by_layer */
+	struct gm_ahead *ahead;   /* times where copies beside the work are replayed by_layer; else NULL */
 	struct gm_player *player; /* NULL: copies land by the clock, or instantly */
 	struct gm_arrivals instant;
 	struct gm_tally *layer; /* [n_layer] */
@@ -65,9 +69,16 @@ size_t gm_replay_bytes(const struct gm_replay_config *config)
 	size_t bytes = sizeof(struct gm_replay) + gm_core_bytes(core) + core->n_layer * sizeof(struct gm_tally);
 
 	bytes += (size_t)core->n_layer * (core->top_k + 1) * (core->top_k + 1) * sizeof(uint64_t);
-	if (is_timed(config))
+	if (gm_replay_goes_ahead(config))
+		bytes += gm_ahead_bytes(core->n_layer, core->top_k, BLOCK_TOKENS, 1);
+	else if (is_timed(config))
 		bytes += gm_clock_bytes(core->n_layer, core->n_expert, config->hw->disk);
 	return bytes;
+}
+
+size_t gm_replay_hw_bytes(const struct gm_replay_config *config)
+{
+	return gm_ahead_bytes(config->core.n_layer, config->core.top_k, 0, 1);
 }
 
 /* Cold, or preloaded (R5); clocks and copies start anew. */
@@ -83,9 +94,9 @@ static void start(struct gm_replay *r, bool again)
 		gm_core_preload(r->core, r->config->preload, r->config->n_preload);
 }
 
-/* Whether events of one layer can run ahead of the other layers' without changing any result. Copies beside the work, the disk tier and one
- * pool for all layers tie layers together; a fetch does not: it has arrived before its layer ends. */
-static bool layers_are_apart(const struct gm_replay_config *config)
+/* Whether events of one layer can run ahead of the other layers' without changing any result, but for copies beside the work. The disk tier and
+ * one pool for all layers tie layers together; a fetch does not: it has arrived before its layer ends. */
+static bool only_copies_tie_layers(const struct gm_replay_config *config)
 {
 	const struct gm_core_config *core = &config->core;
 
@@ -94,12 +105,29 @@ static bool layers_are_apart(const struct gm_replay_config *config)
 		return false;
 	if ((core->evict.ops->info.flags | core->miss.ops->info.flags | core->admit.ops->info.flags) & GM_NEEDS_TOKEN_ORDER)
 		return false;
-	return !is_timed(config) || !(config->hw->disk || core->admit.ops->substituted);
+	return !is_timed(config) || !config->hw->disk;
+}
+
+static bool times_copies(const struct gm_replay_config *config)
+{
+	return is_timed(config) && config->core.admit.ops->substituted;
 }
 
 bool gm_replay_counts_work(const struct gm_replay_config *config)
 {
-	return layers_are_apart(config);
+	return only_copies_tie_layers(config) && !times_copies(config);
+}
+
+bool gm_replay_goes_ahead(const struct gm_replay_config *config)
+{
+	return config->ahead && only_copies_tie_layers(config) && times_copies(config);
+}
+
+static int prepare_ahead(struct gm_replay *r, struct gm_error *err)
+{
+	if (!(r->ahead = gm_ahead_new(r->config->core.n_layer, r->config->core.top_k, err)))
+		return GM_ERR_MEMORY;
+	return gm_ahead_add(r->ahead, r->config->hw, err);
 }
 
 static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_error *err)
@@ -108,13 +136,14 @@ static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_er
 	struct gm_arrivals *arrivals = &r->instant;
 
 	r->instant = gm_arrivals_instant;
-	r->by_layer = layers_are_apart(r->config) && !r->by_token && !r->sink->span;
+	r->by_layer =
+		(gm_replay_counts_work(r->config) || gm_replay_goes_ahead(r->config)) && !r->by_token && !r->sink->span;
 	GM_TRY(gm_core_check(core, err));
 	r->layer = gm_alloc(core->n_layer, sizeof(*r->layer), err);
 	r->core_memory = gm_alloc(1, gm_core_bytes(core), err);
 	if (!r->layer || !r->core_memory)
 		return GM_ERR_MEMORY;
-	if (is_timed(r->config) && layers_are_apart(r->config)) {
+	if (is_timed(r->config) && gm_replay_counts_work(r->config)) {
 		r->work = gm_alloc((size_t)core->n_layer * (core->top_k + 1), (core->top_k + 1) * sizeof(*r->work), err);
 		if (!r->work)
 			return GM_ERR_MEMORY;
@@ -124,6 +153,10 @@ static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_er
 		if (!r->clock)
 			return GM_ERR_MEMORY;
 		arrivals = gm_clock_arrivals(r->clock);
+	}
+	if (r->by_layer && gm_replay_goes_ahead(r->config)) {
+		GM_TRY(prepare_ahead(r, err));
+		arrivals = gm_ahead_arrivals(r->ahead);
 	}
 	if (r->config->landings) {
 		if (!(r->player = gm_player_new(r->config->landings, core, err)))
@@ -162,6 +195,7 @@ void gm_replay_free(struct gm_replay *r)
 	free(r->core_memory);
 	free(r->work);
 	free(r->clock);
+	gm_ahead_free(r->ahead);
 	gm_player_free(r->player);
 	free(r->layer);
 	free(r->sequence);
@@ -447,16 +481,22 @@ static int replay_by_layer(struct gm_replay *r, const struct gm_window *w, uint3
 {
 	struct gm_rows rows;
 
-	if (begin == end)
+	if (begin == end || (r->ahead && gm_ahead_all_late(r->ahead)))
 		return GM_OK;
+	if (r->ahead)
+		GM_TRY(gm_ahead_begin(r->ahead, end - begin, err));
 	for (uint32_t layer = 0; layer < r->config->core.n_layer; layer++) {
 		GM_TRY(gather(r, w, layer, begin, end, &rows, err));
 		r->event_layer = layer;
 		r->event_first = begin;
 		r->event_offset = rows.token;
+		if (r->ahead)
+			gm_ahead_set_layer(r->ahead, layer, rows.token);
 		GM_TRY(gm_event_run(r->core, layer, w->first_token + begin, &rows, counted ? &r->layer[layer].count : NULL,
 				    counted ? layer_work(r, layer) : NULL, err));
 	}
+	if (r->ahead)
+		gm_ahead_end(r->ahead, counted);
 	if (counted) {
 		r->tokens += end - begin;
 		r->timed_tokens += end - begin;
@@ -476,6 +516,16 @@ int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const stru
 		counted_from = warmup - w->first_token < w->n_token ? (uint32_t)(warmup - w->first_token) : w->n_token;
 	GM_TRY(replay_by_layer(r, w, 0, counted_from, false, err));
 	return replay_by_layer(r, w, counted_from, w->n_token, true, err);
+}
+
+int gm_replay_add_hw(struct gm_replay *r, const struct gm_hw *hw, struct gm_error *err)
+{
+	return r->ahead ? gm_ahead_add(r->ahead, hw, err) : GM_OK;
+}
+
+bool gm_replay_is_late(const struct gm_replay *r, const struct gm_hw *hw)
+{
+	return r->ahead && gm_ahead_is_late(r->ahead, hw);
 }
 
 int gm_replay_end(const struct gm_replay *r, struct gm_error *err)
@@ -508,7 +558,13 @@ static struct gm_time_split time_of_work(const struct gm_replay *r, const struct
 
 void gm_replay_total(struct gm_replay *r, const struct gm_hw *hw, struct gm_tally *total)
 {
+	const struct gm_time_split *times = NULL;
+
 	hw = hw ? hw : r->config->hw;
+	if (r->ahead)
+		times = gm_ahead_times(r->ahead, hw, &r->token_us);
+	for (uint32_t l = 0; times && l < r->config->core.n_layer; l++)
+		r->layer[l].time_us = times[l];
 	for (uint32_t l = 0; r->work && l < r->config->core.n_layer; l++)
 		r->layer[l].time_us = time_of_work(r, hw, l);
 	if (r->work)

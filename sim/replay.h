@@ -17,6 +17,8 @@ struct gm_replay_config {
 	bool head_only; /* a substitute that would have to be sought beyond the ranking is a fallback (head_exhausted) */
 	const uint32_t *preload; /* [n_preload] as gm_core_preload takes it, or NULL */
 	size_t n_preload;
+	/* Where nothing but copies in the background ties layers together, go layer by layer: gm_replay_is_late tells whether the results hold. */
+	bool ahead;
 	/* Copies in the background land when these say, NULL: when the clock does. Not timed, --prefill token. */
 	const struct gm_landings *landings;
 };
@@ -44,6 +46,7 @@ struct gm_replay;
 
 /* Bytes that a replay of this configuration holds (to plan how many fit side by side). */
 size_t gm_replay_bytes(const struct gm_replay_config *config);
+size_t gm_replay_hw_bytes(const struct gm_replay_config *config); /* for each hardware that is added */
 
 /* config, sink and what they point to must outlive the replay. NULL on failure (configuration errors: GM_ERR_USAGE). */
 struct gm_replay *gm_replay_new(const struct gm_replay_config *config, const struct gm_replay_sink *sink,
@@ -61,7 +64,19 @@ int gm_replay_end(const struct gm_replay *replay, struct gm_error *err);
  * do not depend on the hardware's times, and one replay gives the times on any hardware with the same expert bytes. */
 bool gm_replay_counts_work(const struct gm_replay_config *config);
 
-/* Results so far; layers and sequences after the total. hw: NULL for the configuration's own; another where gm_replay_counts_work. */
+/* Whether such a replay goes ahead of copies in the background (sim/ahead.h): then its counters do not depend on the hardware's times either. */
+bool gm_replay_goes_ahead(const struct gm_replay_config *config);
+
+/* One that goes ahead gives the times on other hardware with the same expert bytes, if it is added before the first window; elsewhere without
+ * effect. It must outlive the replay. */
+int gm_replay_add_hw(struct gm_replay *replay, const struct gm_hw *hw, struct gm_error *err);
+
+/* One that goes ahead: a copy came late on this hardware, the configuration's own or an added one. There are no results for it: replay it again
+ * with `ahead` false. */
+bool gm_replay_is_late(const struct gm_replay *replay, const struct gm_hw *hw);
+
+/* Results so far; layers and sequences after the total. hw: NULL for the configuration's own; another where gm_replay_counts_work, or that was
+ * added. */
 void gm_replay_total(struct gm_replay *replay, const struct gm_hw *hw, struct gm_tally *total);
 const struct gm_tally *gm_replay_layers(const struct gm_replay *replay); /* [n_layer]; token time is in none */
 const struct gm_tally *gm_replay_sequences(const struct gm_replay *replay, uint32_t *n_sequence); /* if asked for */

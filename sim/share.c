@@ -40,7 +40,7 @@ int gm_share_find(struct gm_sweep *sweep, struct gm_error *err)
 			sorted[i]->twin = sorted[i - 1]->twin;
 	qsort(sorted, n, sizeof(struct gm_point *), by_replay_hash);
 	for (size_t i = 1; i < n && !gm_share_is_off(sweep->options); i++)
-		if (gm_replay_counts_work(&sorted[i]->plan.config) &&
+		if ((gm_replay_counts_work(&sorted[i]->plan.config) || gm_replay_goes_ahead(&sorted[i]->plan.config)) &&
 		    strcmp(sorted[i]->plan.replay_hash, sorted[i - 1]->plan.replay_hash) == 0)
 			sorted[i]->leader = sorted[i - 1]->leader;
 	free(sorted);
@@ -51,14 +51,14 @@ bool gm_share_leads(const struct gm_sweep *sweep, size_t i, enum gm_prefill pref
 {
 	const struct gm_point *point = &sweep->point[i];
 
-	return point->twin == i && point->leader == i && point->settings->prefill == prefill;
+	return point->twin == i && point->leader == i && point->settings->prefill == prefill && !point->done;
 }
 
 bool gm_share_is_led_by(const struct gm_sweep *sweep, size_t i, size_t leader)
 {
 	const struct gm_point *point = &sweep->point[i];
 
-	return point->twin == i && point->leader == leader;
+	return point->twin == i && point->leader == leader && !point->done;
 }
 
 uint32_t gm_share_slots(const struct gm_point *point)

@@ -11,10 +11,10 @@ int gm_share_find(struct gm_sweep *sweep, struct gm_error *err);
 /* Outputs that need each token's times of each point's own. */
 bool gm_share_is_off(const struct gm_sweep_options *options);
 
-/* Is this point replayed, for itself and perhaps for others? */
+/* Is this point still to be replayed, for itself and perhaps for others? */
 bool gm_share_leads(const struct gm_sweep *sweep, size_t i, enum gm_prefill prefill);
 
-/* Is point i served by a leader's replay? */
+/* Is point i still to be served by a leader's replay? */
 bool gm_share_is_led_by(const struct gm_sweep *sweep, size_t i, size_t leader);
 
 /* Slots of a point's first layer, which are all layers' where points of several sizes share a replay. */

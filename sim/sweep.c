@@ -41,6 +41,8 @@ static int plan_points(struct gm_sweep *sweep, const struct gm_settings *setting
 		if (status == GM_OK && sweep->options->landings)
 			status = gm_plan_land(&point->plan, point->settings, sweep->trace, sweep->options->landings,
 					      &point->error);
+		if (gm_share_is_off(sweep->options))
+			point->plan.config.ahead = false;
 		if (status == GM_ERR_MEMORY) /* another is the point's, such as a damaged preload trace */
 			return gm_fail(err, status, "%s", point->error.text);
 	}
@@ -81,8 +83,9 @@ static size_t idle_bytes(const struct gm_sweep *sweep)
 }
 
 /* What a running point holds besides. */
-static size_t point_bytes(const struct gm_sweep *sweep, const struct gm_point *point)
+static size_t point_bytes(const struct gm_sweep *sweep, size_t leader)
 {
+	const struct gm_point *point = &sweep->point[leader];
 	size_t bytes = gm_replay_bytes(&point->plan.config);
 
 	if (gm_lru_serves(&point->plan.config))
@@ -91,10 +94,13 @@ static size_t point_bytes(const struct gm_sweep *sweep, const struct gm_point *p
 		bytes += gm_trace_n_sequence(sweep->trace) * sizeof(struct gm_tally);
 	if (sweep->options->per_token)
 		bytes += 64 * sizeof(struct gm_token_record);
+	for (size_t i = leader + 1; gm_replay_goes_ahead(&point->plan.config) && i < sweep->n_point; i++)
+		if (gm_share_is_led_by(sweep, i, leader))
+			bytes += gm_replay_hw_bytes(&point->plan.config);
 	return bytes;
 }
 
-/* The next batch from point `begin` on: as many as fit. n is 0 where nothing is left. */
+/* The next batch of points without results from point `begin` on: as many as fit. n is 0 where nothing is left. */
 static struct batch next_batch(const struct gm_sweep *sweep, enum gm_prefill prefill, size_t begin)
 {
 	struct batch batch = {.prefill = prefill, .begin = begin, .end = begin};
@@ -107,7 +113,7 @@ static struct batch next_batch(const struct gm_sweep *sweep, enum gm_prefill pre
 	for (; batch.end < sweep->n_point; batch.end++) {
 		if (!has_work(sweep, batch.end, prefill))
 			continue;
-		size_t bytes = point_bytes(sweep, &sweep->point[batch.end]);
+		size_t bytes = point_bytes(sweep, batch.end);
 		if (batch.n > 0 && (used > room || bytes > room - used))
 			break;
 		used += bytes;
@@ -170,10 +176,11 @@ static void stop_point(struct gm_point *point)
 	point->lru = NULL;
 }
 
-static int start_point(struct gm_sweep *sweep, struct gm_point *point, struct gm_windows *windows,
-		       struct gm_scratch *scratch, struct gm_error *err)
+static int start_point(struct gm_sweep *sweep, size_t leader, struct gm_windows *windows, struct gm_scratch *scratch,
+		       struct gm_error *err)
 {
 	const struct gm_sweep_options *options = sweep->options;
+	struct gm_point *point = &sweep->point[leader];
 
 	point->sink = (struct gm_replay_sink){
 		.token = options->per_token ? keep_token : NULL,
@@ -185,9 +192,12 @@ static int start_point(struct gm_sweep *sweep, struct gm_point *point, struct gm
 	};
 	point->plan.config.core.first_use = gm_windows_first_use(windows);
 	point->replay = gm_replay_new(&point->plan.config, &point->sink, scratch, &point->error);
-	if (point->replay || is_impossible(point->error.code))
-		return GM_OK;
-	return gm_fail(err, point->error.code, "%s", point->error.text);
+	if (!point->replay && !is_impossible(point->error.code))
+		return gm_fail(err, point->error.code, "%s", point->error.text);
+	for (size_t i = leader + 1; point->replay && i < sweep->n_point; i++)
+		if (gm_share_is_led_by(sweep, i, leader))
+			GM_TRY(gm_replay_add_hw(point->replay, &sweep->point[i].plan.hw, err));
+	return GM_OK;
 }
 
 /* A point that leads others of other sizes: all of them in one replay. The rest: each its own. */
@@ -198,7 +208,7 @@ static int start_leader(struct gm_sweep *sweep, size_t leader, struct gm_windows
 	uint32_t *n_slot, n;
 
 	if (!gm_lru_serves(&point->plan.config) || gm_share_is_off(sweep->options))
-		return start_point(sweep, point, windows, scratch, err);
+		return start_point(sweep, leader, windows, scratch, err);
 	if (!(n_slot = gm_alloc(sweep->n_point, sizeof(*n_slot), err)))
 		return GM_ERR_MEMORY;
 	n = gm_share_sizes(sweep, leader, n_slot);
@@ -207,7 +217,7 @@ static int start_leader(struct gm_sweep *sweep, size_t leader, struct gm_windows
 	free(n_slot);
 	if (n > 1)
 		return point->lru ? GM_OK : GM_ERR_MEMORY;
-	return start_point(sweep, point, windows, scratch, err);
+	return start_point(sweep, leader, windows, scratch, err);
 }
 
 static int copy_tallies(struct gm_tally **to, const struct gm_tally *from, uint32_t n, struct gm_error *err)
@@ -234,9 +244,15 @@ static int take_lru_results(struct gm_sweep *sweep, struct gm_point *point, cons
 	return GM_OK;
 }
 
-/* A point's results from a replay, its own or its leader's. */
+/* A point's results from a replay, its own or its leader's. If there are none, since a copy came late, it is to be replayed once more. */
 static int take_results(struct gm_sweep *sweep, struct gm_point *point, struct gm_replay *replay, struct gm_error *err)
 {
+	if (gm_replay_is_late(replay, &point->plan.hw)) {
+		point->plan.config.ahead = false;
+		point->leader = (size_t)(point - sweep->point);
+		point->done = false;
+		return GM_OK;
+	}
 	gm_replay_total(replay, &point->plan.hw, &point->total);
 	if (sweep->options->per_layer)
 		GM_TRY(copy_tallies(&point->layer, gm_replay_layers(replay), gm_trace_model(sweep->trace)->n_layer, err));
@@ -245,6 +261,12 @@ static int take_results(struct gm_sweep *sweep, struct gm_point *point, struct g
 		GM_TRY(copy_tallies(&point->sequence, sequences, point->n_sequence, err));
 	}
 	return GM_OK;
+}
+
+/* Not one that was led in this batch and is to be replayed once more. */
+static bool has_run(const struct gm_point *point)
+{
+	return point->replay || point->lru || point->error.code;
 }
 
 /* Takes the results of a replay over, for all points that it serves, and frees it. */
@@ -260,6 +282,7 @@ static int finish_leader(struct gm_sweep *sweep, size_t leader, struct gm_error 
 
 		if (!gm_share_is_led_by(sweep, i, leader))
 			continue;
+		led->done = true;
 		if (point->lru)
 			GM_TRY_OUT(take_lru_results(sweep, led, point->lru, err));
 		else if (point->replay)
@@ -317,11 +340,20 @@ static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct g
 	if (status < 0)
 		status = reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)
-		if (gm_share_leads(sweep, i, batch->prefill))
+		if (gm_share_leads(sweep, i, batch->prefill) && has_run(&sweep->point[i]))
 			status = finish_leader(sweep, i, err);
 out:
 	gm_windows_free(windows);
 	return status;
+}
+
+static uint64_t tokens_left(const struct gm_sweep *sweep)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < sweep->n_point; i++)
+		n += has_work(sweep, i, sweep->point[i].settings->prefill);
+	return gm_trace_n_token(sweep->trace) * n;
 }
 
 static int run_points(struct gm_sweep *sweep, struct gm_error *err)
@@ -329,19 +361,14 @@ static int run_points(struct gm_sweep *sweep, struct gm_error *err)
 	const struct gm_model *model = gm_trace_model(sweep->trace);
 	struct gm_scratch *scratch = gm_scratch_new(model->n_expert, model->top_k, err);
 	struct gm_progress progress;
-	uint64_t n = 0, done = 0;
+	uint64_t done = 0;
 	int status = scratch ? GM_OK : GM_ERR_MEMORY;
 
-	for (size_t i = 0; i < sweep->n_point; i++)
-		n += has_work(sweep, i, sweep->point[i].settings->prefill);
-	gm_progress_start(&progress, "replay", "tokens", gm_trace_n_token(sweep->trace) * n, sweep->options->quiet);
+	gm_progress_start(&progress, "replay", "tokens", tokens_left(sweep), sweep->options->quiet);
 	for (size_t p = 0; p < N_PREFILL; p++) {
-		for (size_t begin = 0; begin < sweep->n_point && status == GM_OK;) {
-			struct batch batch = next_batch(sweep, prefills[p], begin);
-			if (batch.n == 0)
-				break;
+		for (struct batch batch; status == GM_OK && (batch = next_batch(sweep, prefills[p], 0)).n > 0;) {
 			status = run_batch(sweep, &batch, scratch, &progress, &done, err);
-			begin = batch.end;
+			progress.total = done + tokens_left(sweep);
 		}
 	}
 	gm_progress_end(&progress);

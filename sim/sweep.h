@@ -33,6 +33,7 @@ struct gm_point {
 	struct gm_tally *layer;    /* [n_layer] where asked for */
 	struct gm_tally *sequence; /* [n_sequence] where asked for */
 	uint32_t n_sequence;
+	bool done; /* it has results, or an error */
 	/* while it runs */
 	struct gm_replay_sink sink;
 	struct gm_replay *replay;

@@ -298,9 +298,26 @@ static char *json_of(const struct gm_sweep *sweep, size_t i)
 	return text;
 }
 
+/* Every point of two sweeps of the same grid. */
+static void assert_same(const struct bench *x, const struct bench *y)
+{
+	size_t n_layer = gm_trace_model(x->trace)->n_layer;
+
+	assert_int_equal(x->n, y->n);
+	for (size_t i = 0; i < x->n; i++) {
+		const struct gm_point *a = gm_sweep_point(&x->sweep, i), *b = gm_sweep_point(&y->sweep, i);
+		char *a_json = json_of(&x->sweep, i), *b_json = json_of(&y->sweep, i);
+
+		assert_string_equal(a_json, b_json);
+		assert_memory_equal(a->layer, b->layer, n_layer * sizeof(*a->layer));
+		free(a_json);
+		free(b_json);
+	}
+}
+
 static void shared_replays_change_nothing(void **state)
 {
-	size_t n_replay = 0, n_layer;
+	size_t n_replay = 0;
 	struct bench shared, apart;
 
 	(void)state;
@@ -311,31 +328,78 @@ static void shared_replays_change_nothing(void **state)
 	take_shared_grid(&apart);
 	apart.options.per_sequence = true; /* every point for itself */
 	run_bench(&apart);
-	n_layer = gm_trace_model(shared.trace)->n_layer;
 	assert_int_equal(shared.n, 120);
-	for (size_t i = 0; i < shared.n; i++) {
-		const struct gm_point *a = gm_sweep_point(&shared.sweep, i), *b = gm_sweep_point(&apart.sweep, i);
-		char *x = json_of(&shared.sweep, i), *y = json_of(&apart.sweep, i);
-
-		assert_string_equal(x, y);
-		assert_memory_equal(a->layer, b->layer, n_layer * sizeof(*a->layer));
-		free(x);
-		free(y);
+	assert_same(&shared, &apart);
+	for (size_t i = 0; i < shared.n; i++)
 		n_replay += shared.sweep.point[i].leader == i;
-	}
 	/* with times and without: fetch lru in one and 2 sizes of lfu, drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2, substitute 2 sizes;
-	 * and threshold and substitute in the background for each hardware */
-	assert_int_equal(n_replay, 2 * (3 + 4 + 2 + 4 + 2) + 3 * (4 + 4));
+	 * and threshold and substitute in the background */
+	assert_int_equal(n_replay, 2 * (3 + 4 + 2 + 4 + 2) + 2 * (4 + 4));
 	close_bench(&shared);
 	close_bench(&apart);
+}
+
+/* Links on which copies never come late, come late in some points, and in all: what was replayed as if they did not is replayed once more. */
+static void take_late_grid(struct bench *b, const char *hw)
+{
+	take(b, GM_OPTION_CACHE, "10%,25%");
+	take(b, GM_OPTION_EVICT, "lru,lfu-decay:64");
+	take(b, GM_OPTION_MISS, "first-choice,substitute");
+	take(b, GM_OPTION_ADMIT, "background:0.5");
+	take(b, GM_OPTION_HW, hw);
+	b->options.per_layer = true;
+}
+
+static void late_copies_are_replayed_exactly(void **state)
+{
+	const char text[] =
+		"{\"dense_us\": 10, \"gpu_expert_us\": 1, \"link_gb_s\": 0, \"link_latency_us\": %s, \"token_us\": 5}";
+	const char *const latency[] = {"1", "11", "2000"};
+	char path[3][32], hw[128];
+	struct bench ahead, apart;
+	size_t n_late = 0;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		char profile[128];
+		FILE *f;
+
+		snprintf(path[i], sizeof(path[i]), "/tmp/gm_late_%d_%d.json", (int)getpid(), i);
+		snprintf(profile, sizeof(profile), text, latency[i]);
+		assert_non_null(f = fopen(path[i], "w"));
+		fputs(profile, f);
+		assert_int_equal(fclose(f), 0);
+	}
+	snprintf(hw, sizeof(hw), "%s,%s,%s", path[0], path[1], path[2]);
+	open_bench(&ahead);
+	take_late_grid(&ahead, hw);
+	ahead.options.memory_bytes = 1; /* one at a time */
+	run_bench(&ahead);
+	open_bench(&apart);
+	take_late_grid(&apart, hw);
+	apart.options.per_sequence = true; /* every point for itself, by its own clock */
+	run_bench(&apart);
+	assert_int_equal(ahead.sweep.n_failed, 0);
+	assert_same(&ahead, &apart);
+	for (size_t i = 0; i < ahead.n; i++)
+		n_late += !ahead.sweep.point[i].plan.config.ahead;
+	assert_true(n_late > ahead.n / 3 && n_late < 2 * ahead.n / 3); /* all of the last, some of the second */
+	close_bench(&ahead);
+	close_bench(&apart);
+	for (int i = 0; i < 3; i++)
+		unlink(path[i]);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tinymoe_is_as_expected),         cmocka_unit_test(memory_changes_nothing),
-		cmocka_unit_test(order_changes_nothing),          cmocka_unit_test(parts_add_up),
-		cmocka_unit_test(equal_points_are_computed_once), cmocka_unit_test(shared_replays_change_nothing),
+		cmocka_unit_test(tinymoe_is_as_expected),
+		cmocka_unit_test(memory_changes_nothing),
+		cmocka_unit_test(order_changes_nothing),
+		cmocka_unit_test(parts_add_up),
+		cmocka_unit_test(equal_points_are_computed_once),
+		cmocka_unit_test(shared_replays_change_nothing),
+		cmocka_unit_test(late_copies_are_replayed_exactly),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
