@@ -2,13 +2,17 @@
 
 #include "traces/select.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define N_DIGIT 8u /* bytes of a key */
-#define BASE 256u
-#define N_LIST 16u
-#define FEW 96u /* so many are sorted faster by insertion */
+#define SAMPLE 8u /* every so manieth score is looked at for the range of all */
+#define FEW 32u   /* so many are sorted faster by insertion */
+
+struct candidate {
+	double score;
+	uint16_t expert;
+};
 
 struct gm_beyond {
 	const struct gm_model *model;
@@ -16,13 +20,15 @@ struct gm_beyond {
 	uint64_t first_token; /* of the block whose rows are kept */
 	bool any;             /* there is one */
 	uint16_t *ranked;     /* [n_row][n] rows layer * n_token + i */
-	uint16_t *n_known;    /* [n_row] so many places of the row are ranked */
+	uint8_t *known;       /* [n_row] the row is ranked */
 	size_t n_row, max_row;
-	uint8_t *in_head;        /* [n_expert] work space, 0 between rows */
-	uint16_t *expert;        /* [n + 1] the experts beyond the head of one row, by id; work space, as what follows */
-	uint64_t *key;           /* [n] of each: the smaller, the earlier */
-	uint16_t *order, *moved; /* [n + 1] indices of the two */
-	bool by_logit;           /* scores are the float32 logits themselves */
+	/* work space of one row */
+	uint8_t *in_head;            /* [n_expert] 0 between rows */
+	struct candidate *candidate; /* [n + 1] by expert */
+	uint32_t n_bucket;
+	uint16_t *bucket;         /* [n] of each candidate */
+	uint16_t *end;            /* [n_bucket] */
+	struct candidate *sorted; /* [n] */
 };
 
 struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, struct gm_error *err)
@@ -34,13 +40,13 @@ struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, s
 	b->model = model;
 	b->n_head = n_head;
 	b->n = model->n_expert - n_head;
-	b->by_logit = gm_scores_are_logits(model);
+	b->n_bucket = b->n + 1;
 	b->in_head = gm_alloc(model->n_expert, sizeof(*b->in_head), err);
-	b->expert = gm_alloc((size_t)b->n + 1, sizeof(*b->expert), err);
-	b->key = gm_alloc(b->n, sizeof(*b->key), err);
-	b->order = gm_alloc((size_t)b->n + 1, sizeof(*b->order), err);
-	b->moved = gm_alloc((size_t)b->n + 1, sizeof(*b->moved), err);
-	if (!b->in_head || !b->expert || !b->key || !b->order || !b->moved) {
+	b->candidate = gm_alloc((size_t)b->n + 1, sizeof(*b->candidate), err);
+	b->bucket = gm_alloc(b->n, sizeof(*b->bucket), err);
+	b->end = gm_alloc(b->n_bucket, sizeof(*b->end), err);
+	b->sorted = gm_alloc(b->n, sizeof(*b->sorted), err);
+	if (!b->in_head || !b->candidate || !b->bucket || !b->end || !b->sorted) {
 		gm_beyond_free(b);
 		return NULL;
 	}
@@ -52,146 +58,113 @@ void gm_beyond_free(struct gm_beyond *b)
 	if (!b)
 		return;
 	free(b->ranked);
-	free(b->n_known);
+	free(b->known);
 	free(b->in_head);
-	free(b->expert);
-	free(b->key);
-	free(b->order);
-	free(b->moved);
+	free(b->candidate);
+	free(b->bucket);
+	free(b->end);
+	free(b->sorted);
 	free(b);
 }
 
-/* The order of numbers as the order of integers, the largest first; scores are finite. */
-static uint64_t key_of_double(double score)
-{
-	uint64_t bits;
-
-	score += 0.0; /* -0 is 0 */
-	memcpy(&bits, &score, sizeof(bits));
-	return bits >> 63 ? bits : ~(bits | UINT64_C(1) << 63);
-}
-
-static uint64_t key_of_float(float score)
-{
-	uint32_t bits, negative;
-
-	score += 0.0f;
-	memcpy(&bits, &score, sizeof(bits));
-	negative = (uint32_t) - (int32_t)(bits >> 31);
-	return bits ^ (~negative & 0x7fffffffu); /* a smaller one turns its other bits over */
-}
-
-/* The first n of `order` by key, equal keys as they stand. */
-static const uint16_t *sort_few(struct gm_beyond *b, uint32_t n)
-{
-	const uint64_t *key = b->key;
-	uint16_t *order = b->order;
-
-	for (uint32_t j = 1; j < n; j++) {
-		uint16_t moved = order[j];
-		uint32_t at = j;
-
-		for (; at > 0 && key[order[at - 1]] > key[moved]; at--)
-			order[at] = order[at - 1];
-		order[at] = moved;
-	}
-	return order;
-}
-
-/* The same by radix, digit by digit from the least; digits that all share are skipped. */
-static const uint16_t *sort(struct gm_beyond *b, uint32_t n)
-{
-	const uint32_t n_digit = b->by_logit ? N_DIGIT / 2 : N_DIGIT;
-	uint32_t count[N_DIGIT][BASE];
-	const uint64_t *key = b->key;
-	uint16_t *from = b->order, *to = b->moved;
-
-	memset(count, 0, n_digit * sizeof(count[0]));
-	for (uint32_t j = 0; j < n; j++)
-		for (uint32_t d = 0; d < n_digit; d++)
-			count[d][key[from[j]] >> 8 * d & 0xff]++;
-	for (uint32_t d = 0; d < n_digit; d++) {
-		uint32_t start = 0;
-
-		if (n == 0 || count[d][key[from[0]] >> 8 * d & 0xff] == n)
-			continue;
-		for (uint32_t digit = 0; digit < BASE; digit++) {
-			uint32_t n_here = count[d][digit];
-
-			count[d][digit] = start;
-			start += n_here;
-		}
-		for (uint32_t j = 0; j < n; j++)
-			to[count[d][key[from[j]] >> 8 * d & 0xff]++] = from[j];
-		uint16_t *swap = from;
-		from = to;
-		to = swap;
-	}
-	return from;
-}
-
-static void find_keys(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row)
+static void find_candidates(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row)
 {
 	const uint16_t *head = block->head + row * b->n_head;
 	const float *tail = block->tail + row * b->n;
+	bool by_logit = gm_scores_are_logits(b->model);
 	uint32_t n = 0;
 
 	for (uint32_t r = 0; r < b->n_head; r++)
 		b->in_head[head[r]] = 1;
 	for (uint32_t e = 0; e < b->model->n_expert; e++) {
-		b->expert[n] = (uint16_t)e;
+		b->candidate[n].expert = (uint16_t)e;
 		n += !b->in_head[e];
 	}
 	for (uint32_t r = 0; r < b->n_head; r++)
 		b->in_head[head[r]] = 0;
-	for (uint32_t j = 0; j < n && b->by_logit; j++)
-		b->key[j] = key_of_float(tail[j]);
-	for (uint32_t j = 0; j < n && !b->by_logit; j++)
-		b->key[j] = key_of_double(gm_selection_score(b->model, layer, b->expert[j], tail[j], block->lse[row]));
+	for (uint32_t j = 0; j < n && by_logit; j++)
+		b->candidate[j].score = (double)tail[j];
+	for (uint32_t j = 0; j < n && !by_logit; j++)
+		b->candidate[j].score =
+			gm_selection_score(b->model, layer, b->candidate[j].expert, tail[j], block->lse[row]);
 }
 
-static uint32_t choose_all(struct gm_beyond *b)
+/* Which bucket each candidate belongs to, the first with the largest scores, and how many are in each, in `end`. The range of some of them tells
+ * roughly where all are. */
+static void find_buckets(struct gm_beyond *b)
 {
-	for (uint32_t j = 0; j < b->n; j++)
-		b->order[j] = (uint16_t)j;
-	return b->n;
-}
+	const struct candidate *candidate = b->candidate;
+	double most = candidate[0].score, least = most, last = b->n_bucket - 1, scale;
 
-/* Starts `order` with the first of the experts, in a fraction of the time that sorting all of them would take: of each of 16 interleaved lists, the
- * first one is among them. Returns how many. */
-static uint32_t choose_first(struct gm_beyond *b)
-{
-	uint64_t least[N_LIST], most = 0;
-	uint32_t n = 0, n_whole = b->n / N_LIST * N_LIST;
-
-	if (b->n < 8 * N_LIST)
-		return choose_all(b);
-	memcpy(least, b->key, sizeof(least));
-	for (uint32_t j = N_LIST; j < n_whole; j += N_LIST)
-		for (uint32_t l = 0; l < N_LIST; l++)
-			least[l] = b->key[j + l] < least[l] ? b->key[j + l] : least[l];
-	for (uint32_t l = 0; l < N_LIST; l++)
-		most = least[l] > most ? least[l] : most;
-	for (uint32_t j = 0; j < b->n; j++) {
-		b->order[n] = (uint16_t)j;
-		n += b->key[j] <= most;
+	for (uint32_t j = SAMPLE; j < b->n; j += SAMPLE) {
+		most = candidate[j].score > most ? candidate[j].score : most;
+		least = candidate[j].score < least ? candidate[j].score : least;
 	}
-	return n;
+	scale = last / (most - least);
+	if (!(scale <= DBL_MAX)) /* they are equal, or next to it */
+		scale = 0;
+	memset(b->end, 0, b->n_bucket * sizeof(*b->end));
+	for (uint32_t j = 0; j < b->n; j++) {
+		double at = (most - candidate[j].score) * scale;
+
+		at = at > 0 ? at : 0;
+		at = at < last ? at : last;
+		b->bucket[j] = (uint16_t)at;
+		b->end[b->bucket[j]]++;
+	}
 }
 
-/* Ranks the row's first places, or all of them. */
-static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row, bool all)
+static int by_score(const void *a, const void *b)
 {
-	uint16_t *ranked = b->ranked + row * b->n;
-	const uint16_t *sorted;
-	uint32_t n;
+	const struct candidate *x = a, *y = b;
 
-	find_keys(b, block, layer, row);
-	n = all ? choose_all(b) : choose_first(b);
-	sorted = n <= FEW ? sort_few(b, n) : sort(b, n);
-	for (uint32_t j = 0; j < n; j++)
-		ranked[j] = b->expert[sorted[j]];
-	b->n_known[row] = (uint16_t)n;
+	return x->score > y->score ? -1 : x->score < y->score ? 1 : x->expert - y->expert;
+}
+
+/* Puts the candidates bucket after bucket, each in the order of experts, large buckets in order. */
+static void fill_buckets(struct gm_beyond *b)
+{
+	uint16_t *end = b->end;
+	uint32_t start = 0;
+
+	for (uint32_t i = 0; i < b->n_bucket; i++) {
+		uint32_t n_here = end[i];
+
+		end[i] = (uint16_t)start;
+		start += n_here;
+	}
+	for (uint32_t j = 0; j < b->n; j++)
+		b->sorted[end[b->bucket[j]]++] = b->candidate[j];
+	start = 0;
+	for (uint32_t i = 0; i < b->n_bucket; i++) {
+		if (end[i] - start > FEW)
+			qsort(b->sorted + start, end[i] - start, sizeof(*b->sorted), by_score);
+		start = end[i];
+	}
+}
+
+/* Ranks a row: nearly in order by buckets, then by insertion, which leaves equal scores as they stand. */
+static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row)
+{
+	struct candidate *sorted = b->sorted;
+	uint16_t *ranked = b->ranked + row * b->n;
+
+	find_candidates(b, block, layer, row);
+	find_buckets(b);
+	fill_buckets(b);
+	for (uint32_t j = 1; j < b->n; j++) {
+		struct candidate moved = sorted[j];
+		uint32_t at = j;
+
+		if (sorted[j - 1].score >= moved.score)
+			continue;
+		for (; at > 0 && sorted[at - 1].score < moved.score; at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = moved;
+	}
+	for (uint32_t j = 0; j < b->n; j++)
+		ranked[j] = sorted[j].expert;
+	b->known[row] = 1;
 }
 
 /* Room for the rows of a block, none of them known. */
@@ -201,10 +174,10 @@ static int begin_block(struct gm_beyond *b, const struct gm_block *block, struct
 	b->any = false;
 	if (b->n_row > b->max_row) {
 		GM_GROW(b->ranked, b->n_row * b->n, err);
-		GM_GROW(b->n_known, b->n_row, err);
+		GM_GROW(b->known, b->n_row, err);
 		b->max_row = b->n_row;
 	}
-	memset(b->n_known, 0, b->n_row * sizeof(*b->n_known));
+	memset(b->known, 0, b->n_row);
 	b->first_token = block->first_token;
 	b->any = true;
 	return GM_OK;
@@ -217,14 +190,14 @@ int gm_beyond_row(struct gm_beyond *b, const struct gm_block *block, uint32_t la
 
 	if (!b->any || b->first_token != block->first_token)
 		GM_TRY(begin_block(b, block, err));
-	if (from >= b->n_known[row] && from < b->n)
-		rank(b, block, layer, row, b->n_known[row] > 0);
+	if (!b->known[row] && b->n)
+		rank(b, block, layer, row);
 	*expert = b->ranked + row * b->n + from;
-	*n = b->n_known[row] - from;
+	*n = b->n - from;
 	return GM_OK;
 }
 
 size_t gm_beyond_bytes(const struct gm_beyond *b)
 {
-	return b->max_row * (b->n * sizeof(uint16_t) + sizeof(*b->n_known));
+	return b->max_row * (b->n * sizeof(uint16_t) + sizeof(*b->known));
 }
