@@ -40,7 +40,7 @@ struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, s
 	b->model = model;
 	b->n_head = n_head;
 	b->n = model->n_expert - n_head;
-	b->n_bucket = b->n + 1;
+	b->n_bucket = b->n / 2 + 1;
 	b->in_head = gm_alloc(model->n_expert, sizeof(*b->in_head), err);
 	b->candidate = gm_alloc((size_t)b->n + 1, sizeof(*b->candidate), err);
 	b->bucket = gm_alloc(b->n, sizeof(*b->bucket), err);
@@ -71,22 +71,22 @@ static void find_candidates(struct gm_beyond *b, const struct gm_block *block, u
 {
 	const uint16_t *head = block->head + row * b->n_head;
 	const float *tail = block->tail + row * b->n;
+	struct candidate *candidate = b->candidate;
 	bool by_logit = gm_scores_are_logits(b->model);
-	uint32_t n = 0;
+	uint32_t n = 0, n_expert = b->model->n_expert;
 
 	for (uint32_t r = 0; r < b->n_head; r++)
 		b->in_head[head[r]] = 1;
-	for (uint32_t e = 0; e < b->model->n_expert; e++) {
-		b->candidate[n].expert = (uint16_t)e;
+	for (uint32_t e = 0; e < n_expert; e++) {
+		candidate[n].expert = (uint16_t)e;
 		n += !b->in_head[e];
 	}
 	for (uint32_t r = 0; r < b->n_head; r++)
 		b->in_head[head[r]] = 0;
 	for (uint32_t j = 0; j < n && by_logit; j++)
-		b->candidate[j].score = (double)tail[j];
+		candidate[j].score = (double)tail[j];
 	for (uint32_t j = 0; j < n && !by_logit; j++)
-		b->candidate[j].score =
-			gm_selection_score(b->model, layer, b->candidate[j].expert, tail[j], block->lse[row]);
+		candidate[j].score = gm_selection_score(b->model, layer, candidate[j].expert, tail[j], block->lse[row]);
 }
 
 /* Which bucket each candidate belongs to, the first with the largest scores, and how many are in each, in `end`. The range of some of them tells
@@ -94,23 +94,25 @@ static void find_candidates(struct gm_beyond *b, const struct gm_block *block, u
 static void find_buckets(struct gm_beyond *b)
 {
 	const struct candidate *candidate = b->candidate;
+	uint16_t *bucket = b->bucket, *end = b->end;
+	uint32_t n = b->n;
 	double most = candidate[0].score, least = most, last = b->n_bucket - 1, scale;
 
-	for (uint32_t j = SAMPLE; j < b->n; j += SAMPLE) {
+	for (uint32_t j = SAMPLE; j < n; j += SAMPLE) {
 		most = candidate[j].score > most ? candidate[j].score : most;
 		least = candidate[j].score < least ? candidate[j].score : least;
 	}
 	scale = last / (most - least);
 	if (!(scale <= DBL_MAX)) /* they are equal, or next to it */
 		scale = 0;
-	memset(b->end, 0, b->n_bucket * sizeof(*b->end));
-	for (uint32_t j = 0; j < b->n; j++) {
+	memset(end, 0, b->n_bucket * sizeof(*end));
+	for (uint32_t j = 0; j < n; j++) {
 		double at = (most - candidate[j].score) * scale;
 
 		at = at > 0 ? at : 0;
 		at = at < last ? at : last;
-		b->bucket[j] = (uint16_t)at;
-		b->end[b->bucket[j]]++;
+		bucket[j] = (uint16_t)at;
+		end[bucket[j]]++;
 	}
 }
 
@@ -121,26 +123,36 @@ static int by_score(const void *a, const void *b)
 	return x->score > y->score ? -1 : x->score < y->score ? 1 : x->expert - y->expert;
 }
 
+static void sort_large_buckets(struct gm_beyond *b)
+{
+	const uint16_t *end = b->end;
+
+	for (uint32_t i = 0, start = 0; i < b->n_bucket; i++) {
+		if (end[i] - start > FEW)
+			qsort(b->sorted + start, end[i] - start, sizeof(*b->sorted), by_score);
+		start = end[i];
+	}
+}
+
 /* Puts the candidates bucket after bucket, each in the order of experts, large buckets in order. */
 static void fill_buckets(struct gm_beyond *b)
 {
+	struct candidate *sorted = b->sorted;
+	const uint16_t *bucket = b->bucket;
 	uint16_t *end = b->end;
-	uint32_t start = 0;
+	uint32_t start = 0, most = 0;
 
 	for (uint32_t i = 0; i < b->n_bucket; i++) {
 		uint32_t n_here = end[i];
 
 		end[i] = (uint16_t)start;
 		start += n_here;
+		most = n_here > most ? n_here : most;
 	}
 	for (uint32_t j = 0; j < b->n; j++)
-		b->sorted[end[b->bucket[j]]++] = b->candidate[j];
-	start = 0;
-	for (uint32_t i = 0; i < b->n_bucket; i++) {
-		if (end[i] - start > FEW)
-			qsort(b->sorted + start, end[i] - start, sizeof(*b->sorted), by_score);
-		start = end[i];
-	}
+		sorted[end[bucket[j]]++] = b->candidate[j];
+	if (most > FEW)
+		sort_large_buckets(b);
 }
 
 /* Ranks a row: nearly in order by buckets, then by insertion, which leaves equal scores as they stand. */
@@ -148,11 +160,12 @@ static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t lay
 {
 	struct candidate *sorted = b->sorted;
 	uint16_t *ranked = b->ranked + row * b->n;
+	uint32_t n = b->n;
 
 	find_candidates(b, block, layer, row);
 	find_buckets(b);
 	fill_buckets(b);
-	for (uint32_t j = 1; j < b->n; j++) {
+	for (uint32_t j = 1; j < n; j++) {
 		struct candidate moved = sorted[j];
 		uint32_t at = j;
 
@@ -162,7 +175,7 @@ static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t lay
 			sorted[at] = sorted[at - 1];
 		sorted[at] = moved;
 	}
-	for (uint32_t j = 0; j < b->n; j++)
+	for (uint32_t j = 0; j < n; j++)
 		ranked[j] = sorted[j].expert;
 	b->known[row] = 1;
 }
