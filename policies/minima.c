@@ -18,7 +18,7 @@ static uint32_t padded(uint32_t n_item)
 
 size_t gm_minima_bytes(uint32_t n_item)
 {
-	return sizeof(struct gm_minima) + padded(n_item) * (sizeof(uint64_t) + sizeof(uint32_t));
+	return sizeof(struct gm_minima) + padded(n_item) * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint8_t));
 }
 
 static enum gm_vector best_vector(void)
@@ -137,6 +137,13 @@ static uint64_t up_to(const struct gm_minima *m, const uint64_t *key, uint32_t n
 
 /* --- the front --- */
 
+static void put(struct gm_minima *m, uint32_t place, uint32_t item, uint64_t key)
+{
+	m->front_key[place] = key;
+	m->front[place] = item;
+	gm_minima_place(m)[item] = (uint8_t)place;
+}
+
 /* Only the smaller half of a full front stays; less where keys are equal. */
 static void halve(struct gm_minima *m)
 {
@@ -154,8 +161,7 @@ static void halve(struct gm_minima *m)
 	for (uint32_t i = 0; i < GM_MINIMA_FRONT; i++) {
 		if (m->front_key[i] >= bound)
 			continue;
-		m->front_key[n] = m->front_key[i];
-		m->front[n++] = m->front[i];
+		put(m, n++, m->front[i], m->front_key[i]);
 	}
 	set_front(m, n, bound);
 }
@@ -167,19 +173,14 @@ static void add(struct gm_minima *m, uint32_t item, uint64_t key)
 		if (key >= m->bound)
 			return;
 	}
-	m->front_key[m->n_front] = key;
-	m->front[m->n_front++] = item;
+	put(m, m->n_front++, item, key);
 }
 
 static void take_out(struct gm_minima *m, uint32_t item)
 {
-	uint32_t i = m->answer, last = --m->n_front;
+	uint32_t last = --m->n_front;
 
-	if (i > last || m->front[i] != item)
-		for (i = 0; m->front[i] != item;)
-			i++;
-	m->front_key[i] = m->front_key[last];
-	m->front[i] = m->front[last];
+	put(m, gm_minima_place(m)[item], m->front[last], m->front_key[last]);
 	m->front_key[last] = GM_MINIMA_ABSENT;
 }
 
@@ -237,7 +238,7 @@ static void refill(struct gm_minima *m)
 
 /* The item of the front with the smallest key; the front is not empty. Without vectors: these keys were written one by one and a moment ago, and
  * a wide load would have to wait until all of them are in the cache. Two chains of comparisons, without branches, for nobody can foretell them. */
-static uint32_t least_of_front(struct gm_minima *m)
+static uint32_t least_of_front(const struct gm_minima *m)
 {
 	const uint64_t *key = m->front_key;
 	uint64_t even = key[0], odd = key[1];
@@ -249,8 +250,7 @@ static uint32_t least_of_front(struct gm_minima *m)
 		odd_at = key[i + 1] < odd ? i + 1 : odd_at;
 		odd = key[i + 1] < odd ? key[i + 1] : odd;
 	}
-	m->answer = odd < even ? odd_at : even_at;
-	return m->front[m->answer];
+	return m->front[odd < even ? odd_at : even_at];
 }
 
 /* Among some items (item NULL: all), the candidate with the smallest key. */
