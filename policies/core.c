@@ -232,6 +232,24 @@ void gm_core_expect(struct gm_core *core, uint32_t layer, const uint16_t *expert
 		config->admit.ops->expect(gm_core_at(core, pool->admit), &requests);
 }
 
+static void load(const void *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += 64)
+		gm_prefetch((const char *)from + i);
+}
+
+void gm_core_expect_layer(const struct gm_core *core, uint32_t layer)
+{
+	const struct pool *pools = at_const(core, core->pools);
+	const struct pool *pool = &pools[core->n_pool == 1 ? 0 : layer];
+	size_t end = pool + 1 < pools + core->n_pool ? pool[1].reserved : core->bytes;
+	size_t first = (size_t)layer * core->config->n_expert;
+
+	load((const uint8_t *)at_const(core, core->residency) + first, core->config->n_expert);
+	load((const uint8_t *)at_const(core, core->pin) + first, core->config->n_expert);
+	load(at_const(core, pool->evict), end - pool->evict);
+}
+
 const uint8_t *gm_core_residency(const struct gm_core *core, uint32_t layer)
 {
 	return (const uint8_t *)at_const(core, core->residency) + (size_t)layer * core->config->n_expert;

@@ -168,6 +168,9 @@ int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, con
  * caches may be loaded meanwhile. Without effect on any result. */
 void gm_core_expect(struct gm_core *core, uint32_t layer, const uint16_t *expert, uint32_t n);
 
+/* Many events of this layer, whichever their requests, come next or soon: all that they may need is loaded meanwhile. Without effect on any result. */
+void gm_core_expect_layer(const struct gm_core *core, uint32_t layer);
+
 /* For arrivals: a reserved expert becomes resident. */
 void gm_core_land(struct gm_core *core, uint32_t layer, uint32_t expert);
 

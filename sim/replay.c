@@ -492,6 +492,8 @@ static int replay_by_layer(struct gm_replay *r, const struct gm_window *w, uint3
 		r->event_offset = rows.token;
 		if (r->ahead)
 			gm_ahead_set_layer(r->ahead, layer, rows.token);
+		if (layer + 1 < r->config->core.n_layer)
+			gm_core_expect_layer(r->core, layer + 1);
 		GM_TRY(gm_event_run(r->core, layer, w->first_token + begin, &rows, counted ? &r->layer[layer].count : NULL,
 				    counted ? layer_work(r, layer) : NULL, err));
 	}
