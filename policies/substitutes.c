@@ -1,16 +1,19 @@
 /* R9: the search for substitutes. */
 #include "policies/core_private.h"
+#include "policies/resident.h"
 
 /* R9: where the search for substitutes of one row stands. Residency does not change during R9, so it only moves on. The order of experts comes in
  * stretches: the ranking, then what is beyond it, as far as it is asked for. */
 struct search {
 	uint32_t row;
 	const uint16_t *expert; /* [n] the stretch, in order of selection score */
-	uint32_t n, at;
-	uint32_t n_seen;   /* residents before `at`, in all stretches */
-	uint32_t n_beyond; /* places beyond the ranking that had their turn, or have it now */
-	bool ended;        /* there is no other stretch */
-	bool unknown;      /* there should be one, but it cannot be had */
+	uint32_t n;
+	uint32_t n_looked;        /* places of the stretch that have been looked up */
+	uint32_t base, residents; /* those among them whose turn is still to come: bit i is place base + i */
+	uint32_t n_seen;          /* residents that had their turn, in all stretches */
+	uint32_t n_beyond;        /* places beyond the ranking that had their turn, or have it now */
+	bool ended;               /* there is no other stretch */
+	bool unknown;             /* there should be one, but it cannot be had */
 };
 
 static bool in_selection(const struct event *ev, uint32_t row, uint16_t expert)
@@ -23,21 +26,47 @@ static bool in_selection(const struct event *ev, uint32_t row, uint16_t expert)
 	return false;
 }
 
+static void look_up(const struct event *ev, struct search *search)
+{
+	uint32_t left = search->n - search->n_looked, n = left < GM_RESIDENT_BITS ? left : GM_RESIDENT_BITS;
+
+	search->base = search->n_looked;
+	search->residents = gm_resident_bits(ev->residency, search->expert + search->base, n);
+	search->n_looked += n;
+}
+
+/* Passes over the first places of the stretch. Whole groups of 8 are looked up faster. */
+static void pass_over(const struct event *ev, struct search *search, uint32_t n)
+{
+	search->n_looked = n / 8 * 8;
+	look_up(ev, search);
+	search->residents &= UINT32_MAX << n % 8;
+}
+
 /* The next resident of the stretch; GM_NO_ITEM where it ends. */
+static inline uint32_t next_resident(const struct event *ev, struct search *search)
+{
+	uint32_t place;
+
+	while (search->residents == 0) {
+		if (search->n_looked == search->n)
+			return GM_NO_ITEM;
+		look_up(ev, search);
+	}
+	place = search->base + (uint32_t)__builtin_ctz(search->residents);
+	search->residents &= search->residents - 1;
+	search->n_seen++;
+	return search->expert[place];
+}
+
 static uint32_t search_on(const struct event *ev, struct search *search)
 {
 	bool rerouted = ev->config->reroute.ops != NULL;
+	uint32_t e;
 
-	while (search->at < search->n) {
-		uint16_t e = search->expert[search->at++];
-
-		if (ev->residency[e] < GM_RESIDENT)
-			continue;
-		search->n_seen++;
-		if (!(rerouted && in_selection(ev, search->row, e)))
-			return e;
-	}
-	return GM_NO_ITEM;
+	while ((e = next_resident(ev, search)) != GM_NO_ITEM && rerouted && in_selection(ev, search->row, (uint16_t)e))
+		;
+	return e;
 }
 
 /* The next stretch, if there is one. Where all residents of the layer have been seen, nobody needs to know what follows. */
@@ -46,7 +75,7 @@ static int go_on(const struct event *ev, struct search *search, struct gm_error 
 	bool seen_all = ev->config->scope == GM_SCOPE_LAYER && search->n_seen == ev->pool->n_resident;
 	bool wanted = ev->rows->n_ranked + search->n_beyond < ev->config->n_expert && !seen_all;
 
-	search->n = search->at = 0;
+	search->n = search->n_looked = search->residents = 0;
 	if (wanted && !search->ended)
 		GM_TRY(ev->rows->beyond(ev->rows->user, ev->first_row + search->row, search->n_beyond, &search->expert,
 					&search->n, err));
@@ -74,7 +103,7 @@ static struct search search_row(const struct event *ev, uint32_t i)
 		return search; /* its picks may stand anywhere in the ranking */
 	while (i + n_wanting < ev->n_wanting && event_row_of_pick(ev, ev->wanting[i + n_wanting]) == row)
 		n_wanting++;
-	search.at = ev->top_k;
+	pass_over(ev, &search, ev->top_k);
 	search.n_seen = ev->top_k - n_wanting;
 	return search;
 }
@@ -113,27 +142,22 @@ static int substitute_from(struct event *ev, uint32_t i, struct search search, s
  * still without one. */
 static uint32_t substitute_along(struct event *ev, struct search *search, uint32_t i)
 {
-	const uint16_t *expert = search->expert;
-	const uint8_t *residency = ev->residency, *action = ev->s->action;
+	const uint8_t *action = ev->s->action;
 	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
-	uint32_t n = search->n, at = search->at, n_found = 0;
+	uint32_t n_seen = search->n_seen;
 
 	for (; i < ev->n_wanting; i++) {
-		uint32_t p = ev->wanting[i];
+		uint32_t p = ev->wanting[i], found;
 
 		if (action[p] != GM_SUBSTITUTE)
 			continue;
-		while (at < n && residency[expert[at]] < GM_RESIDENT)
-			at++;
-		if (at == n)
+		found = next_resident(ev, search);
+		if (found == GM_NO_ITEM)
 			break;
-		ev->s->substitute[p] = expert[at];
-		pin[expert[at++]] = stamp;
-		n_found++;
+		ev->s->substitute[p] = (uint16_t)found;
+		pin[found] = stamp;
 	}
-	search->at = at;
-	search->n_seen += n_found;
-	ev->n_ready += n_found;
+	ev->n_ready += search->n_seen - n_seen;
 	return i;
 }
 
@@ -142,11 +166,12 @@ static int substitute_row(struct event *ev, struct gm_error *err)
 	struct search search = {
 		.expert = ev->rows->ranked,
 		.n = ev->rows->n_ranked,
-		.at = ev->top_k,
 		.n_seen = ev->top_k - ev->n_missed,
 	};
-	uint32_t i = substitute_along(ev, &search, 0);
+	uint32_t i;
 
+	pass_over(ev, &search, ev->top_k);
+	i = substitute_along(ev, &search, 0);
 	while (i < ev->n_wanting && !search.ended) {
 		GM_TRY(go_on(ev, &search, err));
 		i = substitute_along(ev, &search, i);
