@@ -359,13 +359,28 @@ static void put_hw(FILE *out, const struct gm_plan *plan)
 
 /* Eviction has nothing to choose from where a miss rule never inserts, but for a policy that holds everything; nor where every miss is substituted:
  * a pick is fetched only if no resident of its layer is left for it, so that all are pinned. */
+static bool substitutes_all(const struct gm_core_config *core, bool head_only)
+{
+	return (core->miss.ops->info.flags & GM_ONLY_SUBSTITUTES) && !core->admit.ops->substituted &&
+	       core->scope == GM_SCOPE_LAYER && !head_only && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
+}
+
 static bool never_evicts(const struct gm_core_config *core, bool head_only)
 {
-	unsigned flags = core->miss.ops->info.flags;
-	bool substitutes_all = (flags & GM_ONLY_SUBSTITUTES) && !core->admit.ops->substituted &&
-			       core->scope == GM_SCOPE_LAYER && !head_only;
+	bool never_inserts =
+		(core->miss.ops->info.flags & GM_NO_INSERT) && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
 
-	return ((flags & GM_NO_INSERT) || substitutes_all) && !(core->evict.ops->info.flags & GM_ALL_RESIDENT);
+	return never_inserts || substitutes_all(core, head_only);
+}
+
+/* Slots of a layer that can make a difference: where every miss of a row is substituted, a cold layer never holds more than top_k experts, for it
+ * fetches one only if the row has use for all that it holds. */
+static uint32_t slots_of_use(const struct gm_plan *plan, const struct gm_settings *s, uint32_t layer)
+{
+	const struct gm_core_config *core = &plan->config.core;
+	bool few = substitutes_all(core, s->head_only) && s->prefill == GM_PREFILL_TOKEN && !plan->config.preload;
+
+	return few && plan->n_slot[layer] > core->top_k ? core->top_k : plan->n_slot[layer];
 }
 
 enum fingerprint {
@@ -385,7 +400,7 @@ static void put_settings(FILE *out, const struct gm_plan *plan, const struct gm_
 
 	fprintf(out, "semantics %d\nscope %d\nslots", GM_SEMANTICS_VERSION, (int)s->scope);
 	for (uint32_t l = 0; sizes && l < core->n_layer; l++)
-		fprintf(out, " %u", plan->n_slot[l]);
+		fprintf(out, " %u", as_given ? plan->n_slot[l] : slots_of_use(plan, s, l));
 	fprintf(out, "\npool %" PRIu64, core->pool_bytes);
 	if (as_given || !never_evicts(core, s->head_only))
 		put_policy(out, "evict", &s->evict.ops->info, s->evict.arg);

@@ -332,9 +332,9 @@ static void shared_replays_change_nothing(void **state)
 	assert_same(&shared, &apart);
 	for (size_t i = 0; i < shared.n; i++)
 		n_replay += shared.sweep.point[i].leader == i;
-	/* with times and without: fetch lru in one and 2 sizes of lfu, drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2, substitute 2 sizes;
+	/* with times and without: fetch lru in one and 2 sizes of lfu, drop 2 sizes x 2 evictions, cpu 2 sizes, threshold 2 x 2, substitute in one;
 	 * and threshold and substitute in the background */
-	assert_int_equal(n_replay, 2 * (3 + 4 + 2 + 4 + 2) + 2 * (4 + 4));
+	assert_int_equal(n_replay, 2 * (3 + 4 + 2 + 4 + 1) + 2 * (4 + 4));
 	close_bench(&shared);
 	close_bench(&apart);
 }
