@@ -18,6 +18,8 @@
 #define NEAR 1e-9   /* relative; far more than any rounding */
 #define TINY 1e-300 /* doubles lose digits below 2e-308 */
 #define N_FADE 256u
+#define N_STEP \
+	64u /* of so many tokens, the scale of all but one is the last one's product: rounding that is far below NEAR */
 #define TICK_BITS 27 /* a token requests each item of a pool once at most: 2^20 (GM_MAX_LAYER_EXPERT) */
 
 /* Behind the minima, whose keys are the scaled counts as bits: doubles >= 0 are ordered as their bits are. */
@@ -25,6 +27,7 @@ struct own {
 	uint64_t tick;       /* of the last access */
 	uint64_t token;      /* for which `unit` holds */
 	double unit;         /* 2^((token - origin) / half_life - BIAS) */
+	double step;         /* 2^(1 / half_life) */
 	double origin;       /* in tokens */
 	double half_life;    /* in tokens */
 	double fade[N_FADE]; /* 2^(-delta / half_life) */
@@ -49,6 +52,7 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 	own = gm_minima_own(state);
 	memset(own, 0, sizeof(*own) + dims->n_item * sizeof(struct count));
 	own->unit = exp2(-BIAS);
+	own->step = exp2(1 / arg[0]);
 	own->half_life = arg[0];
 	for (uint32_t delta = 0; delta < N_FADE; delta++)
 		own->fade[delta] = exp2(-(double)delta / arg[0]);
@@ -100,10 +104,13 @@ static void set_token(struct gm_minima *minima, struct own *own, uint64_t token)
 		move_origin(minima, own, token);
 		exponent = 0;
 	}
+	if (token == own->token + 1 && exponent > 0 && token % N_STEP)
+		own->unit *= own->step;
+	else
+		own->unit = exp2(exponent - BIAS);
 	own->token = token;
 	if (own->tick >> TICK_BITS < token)
 		own->tick = token << TICK_BITS;
-	own->unit = exp2(exponent - BIAS);
 }
 
 static void expect(void *state, const struct gm_requests *requests)
@@ -155,7 +162,9 @@ static bool comes_before(struct gm_minima *minima, uint64_t token, uint32_t a, u
 
 static uint64_t limit(uint64_t key)
 {
-	return to_bits(fmax(to_double(key), TINY) * (1 + NEAR));
+	double value = to_double(key);
+
+	return to_bits((value > TINY ? value : TINY) * (1 + NEAR));
 }
 
 static uint32_t victim(void *state, const struct gm_candidates *candidates, uint32_t incoming)

@@ -306,8 +306,7 @@ uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *
 			       const struct gm_minima_near *near)
 {
 	uint32_t first = least_candidate(m, candidates);
-	uint32_t n_near = 0;
-	uint64_t limit;
+	uint64_t limit, near_bits;
 
 	if (first == GM_NO_ITEM)
 		return first;
@@ -316,13 +315,13 @@ uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *
 		refill(m);
 	if (limit >= m->bound)
 		return first_of_all(m, candidates, limit, near);
-	for (uint32_t i = 0; i < m->n_front; i++)
-		n_near += m->front_key[i] <= limit;
-	for (uint32_t i = 0; i < m->n_front && n_near > 1; i++) {
-		uint32_t item = m->front[i];
+	near_bits = up_to(m, m->front_key, GM_MINIMA_FRONT, limit);
+	if ((near_bits & (near_bits - 1)) == 0) /* nearly always */
+		return first;
+	for (; near_bits; near_bits &= near_bits - 1) {
+		uint32_t item = m->front[__builtin_ctzll(near_bits)];
 
-		if (m->front_key[i] <= limit && item != first && gm_is_candidate(candidates, item) &&
-		    near->before(m, candidates->token, item, first))
+		if (item != first && gm_is_candidate(candidates, item) && near->before(m, candidates->token, item, first))
 			first = item;
 	}
 	return first;
