@@ -74,10 +74,12 @@ static void access_all(void *state, const struct gm_requests *requests)
 	gm_minima_enter_pending(minima);
 	if (own->tick + requests->n > LAST_TICK)
 		number_anew(minima, own);
+	const uint16_t *expert = requests->expert;
+	uint32_t n = requests->n, first_item = requests->first_item;
 	uint64_t tick = own->tick;
 
-	for (uint32_t i = 0; i < requests->n; i++) {
-		uint32_t item = requests->first_item + requests->expert[i];
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t item = first_item + expert[i];
 
 		gm_minima_set(minima, item, (minima->key[item] | LAST_TICK) + 1 + ++tick);
 	}

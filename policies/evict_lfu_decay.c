@@ -126,19 +126,23 @@ static void access_all(void *state, const struct gm_requests *requests)
 {
 	struct gm_minima *minima = state;
 	struct own *own = gm_minima_own(minima);
-	uint64_t tick;
+	const uint16_t *expert = requests->expert;
+	uint32_t n = requests->n, first_item = requests->first_item;
+	uint64_t token = requests->token, tick;
+	double unit;
 
 	gm_minima_enter_pending(minima);
-	if (requests->token != own->token)
-		set_token(minima, own, requests->token);
+	if (token != own->token)
+		set_token(minima, own, token);
 	tick = own->tick;
-	for (uint32_t i = 0; i < requests->n; i++) {
-		uint32_t item = requests->first_item + requests->expert[i];
-		double value = faded(own, item, requests->token) + 1.0;
+	unit = own->unit;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t item = first_item + expert[i];
+		double value = faded(own, item, token) + 1.0;
 		uint64_t absent = minima->key[item] & GM_MINIMA_ABSENT;
 
 		own->count[item] = (struct count){value, ++tick};
-		gm_minima_set(minima, item, absent | to_bits(value * own->unit));
+		gm_minima_set(minima, item, absent | to_bits(value * unit));
 	}
 	own->tick = tick;
 }
