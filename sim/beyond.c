@@ -40,7 +40,7 @@ struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, s
 	b->model = model;
 	b->n_head = n_head;
 	b->n = model->n_expert - n_head;
-	b->n_bucket = b->n / 2 + 1;
+	b->n_bucket = 2 * b->n < UINT16_MAX ? 2 * b->n + 1 : UINT16_MAX;
 	b->in_head = gm_alloc(model->n_expert, sizeof(*b->in_head), err);
 	b->candidate = gm_alloc((size_t)b->n + 1, sizeof(*b->candidate), err);
 	b->bucket = gm_alloc(b->n, sizeof(*b->bucket), err);
