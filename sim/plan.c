@@ -318,8 +318,11 @@ static void put_times(FILE *out, const char *name, const double *times, uint32_t
 	char text[GM_NUMBER_TEXT];
 
 	fprintf(out, "\n%s", name);
-	for (uint32_t i = 0; i < n; i++)
-		fprintf(out, " %s", gm_format_double(times[i], text));
+	for (uint32_t i = 0; i < n; i++) {
+		if (i == 0 || memcmp(&times[i], &times[i - 1], sizeof(*times)) != 0)
+			gm_format_double(times[i], text); /* mostly, all layers have the same */
+		fprintf(out, " %s", text);
+	}
 }
 
 static void put_policy(FILE *out, const char *kind, const struct gm_policy_info *info, const double *arg)
