@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_FIRST 32u
 #define SAMPLE 8u /* every so manieth score is looked at for the range of all */
 #define FEW 32u   /* so many are sorted faster by insertion */
 
@@ -16,10 +17,13 @@ struct candidate {
 
 struct gm_beyond {
 	const struct gm_model *model;
-	uint32_t n_head, n;   /* n: experts beyond the head */
+	uint32_t n_head, n; /* n: experts beyond the head */
+	uint32_t
+		n_first; /* so many of them are nearly always enough: apart from the rest, so that those of many rows lie in few cache lines */
 	uint64_t first_token; /* of the block whose rows are kept */
 	bool any;             /* there is one */
-	uint16_t *ranked;     /* [n_row][n] rows layer * n_token + i */
+	uint16_t *first;      /* [n_row][n_first] rows layer * n_token + i */
+	uint16_t *rest;       /* [n_row][n - n_first] */
 	uint8_t *known;       /* [n_row] the row is ranked */
 	size_t n_row, max_row;
 	/* work space of one row */
@@ -40,6 +44,7 @@ struct gm_beyond *gm_beyond_new(const struct gm_model *model, uint32_t n_head, s
 	b->model = model;
 	b->n_head = n_head;
 	b->n = model->n_expert - n_head;
+	b->n_first = b->n < MAX_FIRST ? b->n : MAX_FIRST;
 	b->n_bucket = 2 * b->n < UINT16_MAX ? 2 * b->n + 1 : UINT16_MAX;
 	b->in_head = gm_alloc(model->n_expert, sizeof(*b->in_head), err);
 	b->candidate = gm_alloc((size_t)b->n + 1, sizeof(*b->candidate), err);
@@ -57,7 +62,8 @@ void gm_beyond_free(struct gm_beyond *b)
 {
 	if (!b)
 		return;
-	free(b->ranked);
+	free(b->first);
+	free(b->rest);
 	free(b->known);
 	free(b->in_head);
 	free(b->candidate);
@@ -159,8 +165,8 @@ static void fill_buckets(struct gm_beyond *b)
 static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t layer, size_t row)
 {
 	struct candidate *sorted = b->sorted;
-	uint16_t *ranked = b->ranked + row * b->n;
-	uint32_t n = b->n;
+	uint32_t n = b->n, n_first = b->n_first;
+	uint16_t *first = b->first + row * n_first, *rest = b->rest + row * (n - n_first);
 
 	find_candidates(b, block, layer, row);
 	find_buckets(b);
@@ -175,8 +181,10 @@ static void rank(struct gm_beyond *b, const struct gm_block *block, uint32_t lay
 			sorted[at] = sorted[at - 1];
 		sorted[at] = moved;
 	}
-	for (uint32_t j = 0; j < n; j++)
-		ranked[j] = sorted[j].expert;
+	for (uint32_t j = 0; j < n_first; j++)
+		first[j] = sorted[j].expert;
+	for (uint32_t j = n_first; j < n; j++)
+		rest[j - n_first] = sorted[j].expert;
 	b->known[row] = 1;
 }
 
@@ -186,7 +194,8 @@ static int begin_block(struct gm_beyond *b, const struct gm_block *block, struct
 	b->n_row = (size_t)b->model->n_layer * block->n_token;
 	b->any = false;
 	if (b->n_row > b->max_row) {
-		GM_GROW(b->ranked, b->n_row * b->n, err);
+		GM_GROW(b->first, b->n_row * b->n_first, err);
+		GM_GROW(b->rest, b->n_row * (b->n - b->n_first), err);
 		GM_GROW(b->known, b->n_row, err);
 		b->max_row = b->n_row;
 	}
@@ -205,8 +214,13 @@ int gm_beyond_row(struct gm_beyond *b, const struct gm_block *block, uint32_t la
 		GM_TRY(begin_block(b, block, err));
 	if (!b->known[row] && b->n)
 		rank(b, block, layer, row);
-	*expert = b->ranked + row * b->n + from;
-	*n = b->n - from;
+	if (from < b->n_first) {
+		*expert = b->first + row * b->n_first + from;
+		*n = b->n_first - from;
+	} else {
+		*expert = b->rest + row * (b->n - b->n_first) + (from - b->n_first);
+		*n = b->n - from;
+	}
 	return GM_OK;
 }
 

@@ -110,8 +110,8 @@ static void check(const struct gm_model *model, uint32_t n_value)
 			assert_int_equal(expert[0], order[n_order / 2].expert);
 		}
 	}
-	/* the last piece of each row is empty */
-	assert_int_equal(n_piece, 3 * 2 * N_LAYER * N_TOKEN);
+	/* the last piece of each row, which is empty, had two others before it, where there are enough experts */
+	assert_int_equal(n_piece, 3 * (model->n_expert > 64 ? 3 : 2) * N_LAYER * N_TOKEN);
 	gm_beyond_free(beyond);
 }
 
