@@ -21,26 +21,26 @@ struct gm_minima {
 	uint64_t bound;                      /* GM_MINIMA_ABSENT: the front is the whole pool */
 	uint64_t front_key[GM_MINIMA_FRONT]; /* [n_front], then GM_MINIMA_ABSENT */
 	uint32_t front[GM_MINIMA_FRONT];     /* [n_front] their items */
-	/* [n_padded], then uint32_t [n_padded]: items that wait for the next access, then uint8_t [n_padded]: places of those in the front */
+	/* [n_padded], then uint8_t [n_padded]: places of those in the front, then uint32_t [n_padded]: items that wait for the next access */
 	uint64_t key[];
 };
 
 size_t gm_minima_bytes(uint32_t n_item);
 
-static inline uint32_t *gm_minima_pending(struct gm_minima *m)
-{
-	return (uint32_t *)(void *)(m->key + m->n_padded);
-}
-
 static inline uint8_t *gm_minima_place(struct gm_minima *m)
 {
-	return (uint8_t *)(gm_minima_pending(m) + m->n_padded);
+	return (uint8_t *)(m->key + m->n_padded);
+}
+
+static inline uint32_t *gm_minima_pending(struct gm_minima *m)
+{
+	return (uint32_t *)(void *)(gm_minima_place(m) + m->n_padded);
 }
 
 /* What is behind the arrays. */
 static inline void *gm_minima_own(struct gm_minima *m)
 {
-	return gm_minima_place(m) + m->n_padded;
+	return gm_minima_pending(m) + m->n_padded;
 }
 
 /* Everything absent, with key 0. */
