@@ -319,7 +319,7 @@ static void put_times(FILE *out, const char *name, const double *times, uint32_t
 
 	fprintf(out, "\n%s", name);
 	for (uint32_t i = 0; i < n; i++) {
-		if (i == 0 || memcmp(&times[i], &times[i - 1], sizeof(*times)) != 0)
+		if (i == 0 || times[i] != times[i - 1])
 			gm_format_double(times[i], text); /* mostly, all layers have the same */
 		fprintf(out, " %s", text);
 	}
