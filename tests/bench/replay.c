@@ -156,9 +156,11 @@ static void replay_all(struct run *run, unsigned flags)
 	if (status < 0)
 		die(&err);
 	for (size_t i = 0; i < run->n; i++) {
-		if (gm_replay_is_late(run->replay[i], run->plan[i].config.hw) &&
-		    gm_fail(&err, GM_ERR_UNSUPPORTED, "copies come late on this trace: not what a sweep does") < 0)
+		if (gm_replay_is_late(run->replay[i], run->plan[i].config.hw)) {
+			gm_fail(&err, GM_ERR_UNSUPPORTED,
+				"copies come late on this trace: a sweep would replay it once more");
 			die(&err);
+		}
 		gm_replay_free(run->replay[i]);
 	}
 	gm_windows_free(windows);
