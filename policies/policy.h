@@ -60,6 +60,7 @@ enum gm_policy_flag {
 	GM_ONLY_FETCHES = 256,      /* a miss rule that answers FETCH and nothing else: the core need not ask it */
 	GM_DROPS = 512,             /* a miss rule that may leave picks out */
 	GM_ONLY_SUBSTITUTES = 1024, /* a miss rule that answers SUBSTITUTE and nothing else */
+	GM_SPARES_REQUESTS = 2048,  /* never names a victim that the last access requested: the core need not pin those */
 };
 
 /* Loads what will be read soon; without effect on any result. */

@@ -1,5 +1,6 @@
 /* Runs of events of one layer: the same rules as event.c, with what is the same for all events of a layer done once. */
 #include "policies/core_private.h"
+#include "policies/machine.h"
 
 /* Everything is resident: the picks are read, looked up and counted. */
 static void run_all_resident(struct event *ev, const struct gm_rows *rows)
@@ -18,85 +19,131 @@ static void run_all_resident(struct event *ev, const struct gm_rows *rows)
 	ev->counters->hits += n_hit;
 }
 
-/* R7 for one row whose misses are all fetched: which picks they are. Every pick is pinned: those that are not resident are no candidates
- * until they are fetched, and then they are pinned. */
-static uint32_t find_misses(struct event *ev, const uint16_t *pick)
+/* --- every miss fetched --- */
+
+#define MAX_PICK 64u /* picks of a row that a word of bits holds */
+#define LANE 8u      /* picks that are looked up side by side */
+
+/* R7: which picks [n] of a row are no hits: bit r is pick r. */
+static uint64_t misses_plain(const uint8_t *residency, const uint16_t *pick, uint32_t n)
 {
-	const uint8_t *residency = ev->residency;
+	uint64_t missed = 0;
+
+	for (uint32_t r = n; r-- > 0;)
+		missed = 2 * missed + (residency[pick[r]] < GM_RESIDENT);
+	return missed;
+}
+
+#if GM_HAVE_X86
+/* Reads experts to the end of the last vector, and three bytes behind the residency of each, which are other experts' or the core's. */
+GM_AVX2 static uint64_t misses_avx2(const uint8_t *residency, const uint16_t *pick, uint32_t n)
+{
+	__m256i resident = _mm256_set1_epi32(GM_RESIDENT), byte = _mm256_set1_epi32(0xff);
+	uint64_t missed = 0;
+
+	for (uint32_t r = 0; r < n; r += LANE) {
+		__m256i expert = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(pick + r)));
+		__m256i four = _mm256_i32gather_epi32((const int *)(const void *)residency, expert, 1);
+		__m256i is = _mm256_cmpgt_epi32(resident, _mm256_and_si256(four, byte));
+
+		missed |= (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(is)) << r;
+	}
+	return missed & ~UINT64_C(0) >> (MAX_PICK - n);
+}
+#endif
+
+static uint64_t find_misses(const struct event *ev, const uint16_t *pick, bool avx2)
+{
+#if GM_HAVE_X86
+	if (avx2)
+		return misses_avx2(ev->residency, pick, ev->top_k);
+#endif
+	return misses_plain(ev->residency, pick, ev->top_k);
+}
+
+/* All picks: those that are not resident are no candidates until they are fetched, and then they are pinned. */
+static void pin_row(const struct event *ev, const uint16_t *pick)
+{
 	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
-	uint32_t *missed = ev->s->missed, top_k = ev->top_k, n_missed = 0;
+	uint32_t top_k = ev->top_k;
 
-	for (uint32_t r = 0; r < top_k; r++) {
-		uint32_t e = pick[r];
+	for (uint32_t r = 0; r < top_k; r++)
+		pin[pick[r]] = stamp;
+}
 
-		pin[e] = stamp;
-		missed[n_missed] = e;
-		n_missed += residency[e] < GM_RESIDENT;
+/* R11: an expert that is to be fetched takes the place of another one. False: it is used once and not kept. */
+static bool replace(struct event *ev, uint32_t e)
+{
+	uint32_t victim = ev->evict->victim(ev->evict_state, &ev->candidates, e);
+
+	if (victim == GM_NO_ITEM || victim == e) {
+		ev->counters->bypasses++;
+		return false;
+	}
+	ev->residency[victim] = GM_ABSENT;
+	ev->evict->forget(ev->evict_state, victim);
+	ev->counters->evictions++;
+	return true;
+}
+
+/* R10, R11 for the misses of one row; returns how many they are. Nothing is ever reserved here: only substitutes are admitted in the
+ * background. */
+static uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t missed)
+{
+	void (*insert)(void *, uint32_t, bool) = ev->evict->insert;
+	struct pool *pool = ev->pool;
+	uint32_t n_missed = 0;
+
+	for (; missed; missed &= missed - 1, n_missed++) {
+		uint32_t e = pick[__builtin_ctzll(missed)];
+
+		if (pool->n_resident < pool->n_slot)
+			pool->n_resident++;
+		else if (!replace(ev, e))
+			continue;
+		ev->residency[e] = GM_RESIDENT;
+		insert(ev->evict_state, e, false);
 	}
 	return n_missed;
 }
 
-/* R10, R11 for the misses of one row. Nothing is ever reserved here: only substitutes are admitted in the background. */
-static void fetch_all(struct event *ev, uint32_t n_missed)
-{
-	const struct gm_evict_ops *ops = ev->evict;
-	const uint32_t *missed = ev->s->missed;
-	uint8_t *residency = ev->residency;
-	struct pool *pool = ev->pool;
-	void *state = ev->evict_state;
-
-	for (uint32_t i = 0; i < n_missed; i++) {
-		uint32_t e = missed[i];
-
-		if (pool->n_resident >= pool->n_slot) {
-			uint32_t victim = ops->victim(state, &ev->candidates, e);
-
-			if (victim == GM_NO_ITEM || victim == e) {
-				ev->counters->bypasses++;
-				continue;
-			}
-			residency[victim] = GM_ABSENT;
-			pool->n_resident--;
-			ops->forget(state, victim);
-			ev->counters->evictions++;
-		}
-		residency[e] = GM_RESIDENT;
-		pool->n_resident++;
-		ops->insert(state, e, false);
-	}
-}
-
-/* Scope layer, every miss fetched: nothing to decide, and nobody to tell. */
+/* Scope layer, every miss fetched, at most MAX_PICK experts a row: nothing to decide, and nobody to tell. */
 static void run_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
 {
 	struct gm_requests requests = {.n = ev->top_k, .next_use = rows->next_use ? ev->s->next_use : NULL};
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
+	bool avx2 = gm_has_avx2() && (ev->top_k + LANE - 1) / LANE * LANE <= rows->n_ranked;
+	bool pins = !(ev->evict->info.flags & GM_SPARES_REQUESTS);
+	uint32_t top_k = ev->top_k;
 	uint64_t fetches = 0;
 
-	for (uint32_t i = 0; i < rows->n; i++) {
-		const uint16_t *pick = rows->ranked + (size_t)i * rows->n_ranked;
-		uint32_t n_missed;
+	requests.expert = rows->ranked;
+	for (uint32_t i = 0; i < rows->n; i++, requests.expert += rows->n_ranked) {
+		uint64_t missed = find_misses(ev, requests.expert, avx2);
+		uint32_t n_missed = 0;
 
-		ev->token = first_token + (rows->token ? rows->token[i] : i);
-		gm_event_next_stamp(ev);
-		n_missed = find_misses(ev, pick);
-		for (uint32_t r = 0; rows->next_use && r < ev->top_k; r++)
-			gm_event_note_next_use(ev, r, (size_t)i * ev->top_k + r);
-		requests.expert = pick;
-		requests.token = ev->token;
+		ev->token = requests.token = first_token + (rows->token ? rows->token[i] : i);
+		for (uint32_t r = 0; rows->next_use && r < top_k; r++)
+			gm_event_note_next_use(ev, r, (size_t)i * top_k + r);
 		access(ev->evict_state, &requests);
-		if (n_missed)
-			fetch_all(ev, n_missed);
-		fetches += n_missed;
+		if (missed) {
+			gm_event_next_stamp(ev);
+			if (pins)
+				pin_row(ev, requests.expert);
+			n_missed = fetch_all(ev, requests.expert, missed);
+			fetches += n_missed;
+		}
 		if (work)
-			work[(size_t)(ev->top_k - n_missed) * (ev->top_k + 1) + n_missed]++;
+			work[(top_k - n_missed) * (top_k + 1) + n_missed]++;
 	}
 	ev->counters->rows += rows->n;
-	ev->counters->accesses += (uint64_t)rows->n * ev->top_k;
-	ev->counters->hits += (uint64_t)rows->n * ev->top_k - fetches;
+	ev->counters->accesses += (uint64_t)rows->n * top_k;
+	ev->counters->hits += (uint64_t)rows->n * top_k - fetches;
 	ev->counters->fetches += fetches;
 	ev->counters->link_bytes += fetches * ev->expert_bytes;
 }
+
+/* --- any other run --- */
 
 /* row: room for the rows of one event */
 static int run_any(struct event *ev, uint64_t first_token, const struct gm_rows *rows, struct gm_rows *row, uint64_t *work,
@@ -143,7 +190,7 @@ int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, con
 		run_all_resident(&ev, rows);
 		if (work)
 			work[(size_t)config->top_k * (config->top_k + 1)] += rows->n;
-	} else if (plain && (config->miss.ops->info.flags & GM_ONLY_FETCHES)) {
+	} else if (plain && (config->miss.ops->info.flags & GM_ONLY_FETCHES) && config->top_k <= MAX_PICK) {
 		run_fetches(&ev, first_token, rows, work);
 	} else {
 		return run_any(&ev, first_token, rows, &row, work, err);

@@ -14,7 +14,7 @@
 #define N_SLOT 12
 #define N_STEP 2000
 
-/* A pool driven at random by the contract's call order. */
+/* A pool driven at random by the contract's call order. Requests are pinned unless the policy spares them by itself. */
 struct world {
 	const struct gm_evict_ops *ops;
 	void *state;
@@ -22,6 +22,7 @@ struct world {
 	uint8_t residency[N_ITEM];
 	uint8_t pin[N_ITEM], stamp;
 	uint32_t resident[N_SLOT], n_resident, n_reserved;
+	uint16_t request[4]; /* of the last access */
 	uint64_t token, rng;
 };
 
@@ -70,6 +71,14 @@ static uint32_t ask(struct world *w, uint32_t incoming)
 	return w->ops->victim(w->state, &c, incoming);
 }
 
+/* A request that a policy spares though it has no pin. */
+static bool is_spared(const struct world *w, uint32_t item)
+{
+	bool spares = (w->ops->info.flags & GM_SPARES_REQUESTS) != 0;
+
+	return spares && (item == w->request[0] || item == w->request[1] || item == w->request[2] || item == w->request[3]);
+}
+
 static bool make_room(struct world *w, uint32_t incoming)
 {
 	uint32_t n_candidate = 0;
@@ -77,7 +86,7 @@ static bool make_room(struct world *w, uint32_t incoming)
 	if (w->n_resident + w->n_reserved < N_SLOT)
 		return true;
 	for (uint32_t i = 0; i < N_ITEM; i++)
-		n_candidate += w->residency[i] == GM_RESIDENT && w->pin[i] != w->stamp;
+		n_candidate += w->residency[i] == GM_RESIDENT && w->pin[i] != w->stamp && !is_spared(w, i);
 	uint32_t victim = ask(w, incoming);
 
 	assert_int_equal(victim, ask(w, incoming)); /* asking changes nothing */
@@ -89,6 +98,7 @@ static bool make_room(struct world *w, uint32_t incoming)
 	}
 	assert_int_equal(w->residency[victim], GM_RESIDENT);
 	assert_true(w->pin[victim] != w->stamp);
+	assert_false(is_spared(w, victim));
 	for (uint32_t i = 0; i < w->n_resident; i++)
 		if (w->resident[i] == victim) {
 			w->resident[i] = w->resident[--w->n_resident];
@@ -103,13 +113,15 @@ static void become_resident(struct world *w, uint32_t item)
 {
 	w->residency[item] = GM_RESIDENT;
 	w->resident[w->n_resident++] = item;
-	w->pin[item] = w->stamp;
+	if (!(w->ops->info.flags & GM_SPARES_REQUESTS))
+		w->pin[item] = w->stamp;
 }
 
 /* One event: four distinct requests; some misses are fetched, some reserved, reserved items land now and then. */
 static void step(struct world *w)
 {
-	uint16_t request[4];
+	bool spares = (w->ops->info.flags & GM_SPARES_REQUESTS) != 0;
+	uint16_t *request = w->request;
 	uint64_t next_use[4];
 	uint8_t plan[4];
 
@@ -130,7 +142,7 @@ static void step(struct world *w)
 		request[r] = (uint16_t)(below(w, N_ITEM / 4) * 4 + r);
 		next_use[r] = below(w, 10) ? w->token + 1 + below(w, 50) : GM_NEVER;
 		plan[r] = (uint8_t)below(w, 3);
-		if (w->residency[request[r]] == GM_RESIDENT)
+		if (w->residency[request[r]] == GM_RESIDENT && !spares)
 			w->pin[request[r]] = w->stamp;
 	}
 	struct gm_requests requests = {.n = 4, .expert = request, .next_use = next_use, .token = w->token};

@@ -1,0 +1,31 @@
+/* What the machine and the compiler can do for a hot loop; none of it changes a result. */
+#ifndef GM_POLICIES_MACHINE_H
+#define GM_POLICIES_MACHINE_H
+
+#include <stdbool.h>
+
+/* A function that is seldom called: kept out of its callers, which then need fewer registers. */
+#if defined(__GNUC__)
+#define GM_RARE __attribute__((cold, noinline))
+#else
+#define GM_RARE
+#endif
+
+/* Functions with AVX2 have a plain twin with the same results. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define GM_HAVE_X86 1
+#define GM_AVX2 __attribute__((target("avx2")))
+#endif
+
+/* Whether this machine has AVX2. */
+static inline bool gm_has_avx2(void)
+{
+#if GM_HAVE_X86
+	return __builtin_cpu_supports("avx2") != 0;
+#else
+	return false;
+#endif
+}
+
+#endif
