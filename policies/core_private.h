@@ -1,8 +1,10 @@
-/* What core.c (state and life), event.c (one event), substitutes.c (R9) and scratch.c share; nobody else includes it. */
+/* What core.c (state and life), event.c (one event), run.c (runs of them), classify.c (R7), substitutes.c (R9) and scratch.c share; nobody else
+ * includes it. */
 #ifndef GM_POLICIES_CORE_PRIVATE_H
 #define GM_POLICIES_CORE_PRIVATE_H
 
 #include "policies/core.h"
+#include "policies/machine.h"
 
 #include <string.h>
 
@@ -29,11 +31,16 @@ struct gm_core {
 	size_t bytes;
 };
 
+#define GM_MAX_PICK 64u   /* picks that a word of bits holds */
+#define GM_VECTOR_PICK 8u /* picks that are looked up side by side */
+#define GM_BYTE_LANES 16u /* bytes that are compared side by side: arrays of them end as many later */
+
 enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
 
 /* Work space. Request arrays [n_expert] hold the distinct experts of an event in request order; pick arrays [n_row][top_k]. */
 struct gm_scratch {
 	uint32_t n_expert, top_k;
+	uint32_t whole_k; /* top_k rounded up to whole vectors; UINT32_MAX: the machine has none */
 	uint32_t stamp;
 	uint32_t *stamp_of;   /* [n_expert] an expert is requested where stamp_of == stamp ... */
 	uint32_t *request_of; /* [n_expert] ... and this is its request */
@@ -81,6 +88,7 @@ struct event {
 	uint64_t expert_bytes; /* for link_bytes; 0: not known */
 	uint64_t room_bytes;   /* what an expert of the layer takes from its pool; 0 in scope layer */
 	bool shared;           /* one entry of counters for all rows */
+	bool spares;           /* the policy knows what is requested: it needs no pin */
 
 	uint64_t token; /* current token */
 	const struct gm_rows *rows;
@@ -96,9 +104,11 @@ struct event {
 	const uint32_t *wanting; /* [n_wanting] picks that are no hits, row by row in rank order; after R8 */
 	uint32_t n_wanting;
 	uint32_t n_request, n_missed; /* requests, and how many are no hits */
+	uint64_t missed;              /* of one row: these picks, if they are at most GM_MAX_PICK; bit r is pick r */
 	uint32_t n_ready, n_work, n_queued;
 	unsigned work_kinds; /* set of enum gm_work_kind in work */
 	unsigned actions;    /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
+	bool pinned;         /* requests have their pins, or need none */
 };
 
 static inline void *gm_core_at(struct gm_core *core, size_t offset)
@@ -171,6 +181,24 @@ static inline void gm_event_note_next_use(struct event *ev, uint32_t q, size_t p
 
 	ev->s->next_use[q] = next == UINT32_MAX ? GM_NEVER : (uint64_t)next * ev->config->n_layer + ev->layer;
 }
+
+/* Pins the requests of an event of one row, once a victim is asked for: few events ask. All of them: those that are not resident are no
+ * candidates until they are fetched, and then they are pinned (R11). */
+static inline void gm_event_pin_row(struct event *ev)
+{
+	const uint16_t *pick = ev->pick;
+	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
+	uint32_t top_k = ev->top_k;
+
+	if (ev->pinned)
+		return;
+	for (uint32_t r = 0; r < top_k; r++)
+		pin[pick[r]] = stamp;
+	ev->pinned = true;
+}
+
+/* R7 for one row, or GM_MAX_PICK of its picks from `first` on: writes class[r] of each and returns which are no hits, as bits. */
+uint64_t gm_event_classify(const struct event *ev, uint32_t first, uint32_t n, uint8_t *class);
 
 /* The part of an event that is the same for all events of a layer. */
 void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer);

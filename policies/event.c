@@ -58,30 +58,26 @@ static uint8_t class_of(uint8_t residency)
 	return (uint8_t)(GM_MISS - (residency < GM_RESIDENT ? residency : GM_RESIDENT));
 }
 
-/* An event of one row: its picks are the requests. All of them are pinned at once: those that are not resident are no candidates
- * until they are fetched, and then they are pinned (R11). */
+/* An event of one row: its picks are the requests. */
 static void classify_row(struct event *ev)
 {
-	const uint16_t *pick = ev->pick;
-	const uint8_t *residency = ev->residency;
 	uint8_t *class = ev->s->class;
-	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
 	uint32_t *missed = ev->s->missed, top_k = ev->top_k, n_missed = 0;
 
-	for (uint32_t r = 0; r < top_k; r++) {
-		uint16_t e = pick[r];
+	for (uint32_t first = 0; first < top_k; first += GM_MAX_PICK) {
+		uint32_t n = top_k - first < GM_MAX_PICK ? top_k - first : GM_MAX_PICK;
 
-		class[r] = class_of(residency[e]);
-		pin[e] = stamp;
-		missed[n_missed] = r;
-		n_missed += class[r] != GM_HIT;
+		ev->missed = gm_event_classify(ev, first, n, class + first);
+		for (uint64_t bits = ev->missed; bits; bits &= bits - 1)
+			missed[n_missed++] = first + (uint32_t)__builtin_ctzll(bits);
 	}
-	ev->expert = pick;
+	ev->expert = ev->pick;
 	ev->row_of = ev->s->no_row;
 	ev->request = ev->s->identity;
 	ev->n_request = top_k;
 	ev->n_missed = n_missed;
 	ev->n_ready = top_k - n_missed;
+	ev->pinned = ev->spares;
 	ev->counters->rows++;
 	ev->counters->accesses += top_k;
 	ev->counters->hits += ev->n_ready;
@@ -131,6 +127,7 @@ static void classify_rows(struct event *ev)
 		}
 	}
 	ev->n_ready = ev->n_request - ev->n_missed;
+	ev->pinned = true;
 }
 
 /* --- R8 --- */
@@ -249,6 +246,7 @@ static void evict(struct event *ev, uint32_t item)
 static bool make_room(struct event *ev, uint32_t incoming, struct gm_counters *counters)
 {
 	while (!fits(ev)) {
+		gm_event_pin_row(ev);
 		uint32_t victim = ev->evict->victim(ev->evict_state, &ev->candidates, incoming);
 
 		if (victim == GM_NO_ITEM || victim == incoming)
@@ -366,7 +364,7 @@ static void admit(struct event *ev, uint32_t n, struct gm_counters *counters)
 	}
 }
 
-static void note_substituted(struct event *ev, uint32_t n, uint32_t q, double gate)
+static void note_substituted(const struct event *ev, uint32_t n, uint32_t q, double gate)
 {
 	ev->s->substituted[n] = q;
 	ev->s->substituted_item[n] = ev->first_item + ev->expert[q];
@@ -456,93 +454,107 @@ static int settle_rows(struct event *ev, struct gm_error *err)
 	return GM_OK;
 }
 
-/* R10 for one row: its picks are its requests, and nobody else can overrule what was decided about them. */
-static void fetch_row(struct event *ev)
+/* One row of at most GM_MAX_PICK picks. They are its requests, and nobody else can overrule what was decided about them. */
+
+/* Which of some picks have an action, or a class, as bits. */
+static uint64_t picks_with(uint8_t wanted, const uint8_t *of_pick, uint64_t picks)
 {
-	const struct gm_scratch *s = ev->s;
+	uint64_t with = 0;
 
-	for (uint32_t i = 0; i < ev->n_missed; i++) {
-		uint32_t q = s->missed[i];
+#if GM_HAVE_X86
+	for (uint32_t r = 0; r < GM_MAX_PICK && picks >> r; r += GM_BYTE_LANES) {
+		__m128i is = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(const void *)(of_pick + r)),
+					    _mm_set1_epi8((char)wanted));
 
-		if (s->action[q] == GM_FETCH) {
-			add_work(ev, q, s->class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH);
-			fetch(ev, q);
-		} else if (s->action[q] == GM_CPU) {
+		with |= (uint64_t)(unsigned)_mm_movemask_epi8(is) << r;
+	}
+	return with & picks;
+#else
+	for (uint64_t bits = picks; bits; bits &= bits - 1)
+		if (of_pick[__builtin_ctzll(bits)] == wanted)
+			with |= bits & -bits;
+	return with;
+#endif
+}
+
+/* R13 */
+static void add_mass(const struct event *ev, uint64_t picks, uint64_t *count, double *mass)
+{
+	const double *gate = ev->gate;
+	double sum = 0;
+
+	for (; picks; picks &= picks - 1) {
+		sum += gate[__builtin_ctzll(picks)];
+		++*count;
+	}
+	*mass += sum;
+}
+
+/* R10 */
+static void fetch_row(struct event *ev, uint64_t picks)
+{
+	for (; picks; picks &= picks - 1) {
+		uint32_t q = (uint32_t)__builtin_ctzll(picks);
+
+		if (ev->s->action[q] == GM_CPU) {
 			add_work(ev, q, GM_WORK_CPU);
 			ev->counters->cpu_picks++;
-		}
-	}
-}
-
-/* R13 for one row. Returns how many true misses were substituted, which are noted. */
-static uint32_t count_substituted(struct event *ev)
-{
-	const struct gm_scratch *s = ev->s;
-	uint32_t n = 0, n_noted = 0;
-	double mass = 0;
-
-	for (uint32_t i = 0; i < ev->n_missed; i++) {
-		uint32_t q = s->missed[i];
-		bool substituted = s->action[q] == GM_SUBSTITUTE;
-
-		/* without a branch, for nobody can foretell it; to add 0 changes no sum */
-		n += substituted;
-		mass += substituted ? ev->gate[q] : 0;
-		note_substituted(ev, n_noted, q, ev->gate[q]);
-		n_noted += substituted && s->class[q] == GM_MISS;
-	}
-	ev->counters->substitutions += n;
-	ev->counters->substituted_mass += mass;
-	return n_noted;
-}
-
-static void count_dropped(struct event *ev)
-{
-	const struct gm_scratch *s = ev->s;
-	double mass = 0;
-
-	for (uint32_t i = 0; i < ev->n_missed; i++) {
-		if (s->action[s->missed[i]] != GM_DROP)
 			continue;
-		ev->counters->drops++;
-		mass += ev->gate[s->missed[i]];
+		}
+		add_work(ev, q, ev->s->class[q] == GM_LATE ? GM_WORK_LATE : GM_WORK_FETCH);
+		fetch(ev, q);
 	}
-	ev->counters->dropped_mass += mass;
 }
 
-/* The same as settle_rows for one row. */
+/* R12 */
+static void admit_row(struct event *ev, uint64_t picks)
+{
+	uint32_t n = 0;
+
+	for (; picks; picks &= picks - 1) {
+		uint32_t q = (uint32_t)__builtin_ctzll(picks);
+
+		note_substituted(ev, n++, q, ev->gate[q]);
+	}
+	admit(ev, n, ev->counters);
+}
+
+/* The same as settle_rows. */
 static int settle_row(struct event *ev, struct gm_error *err)
 {
 	struct gm_scratch *s = ev->s;
-	const uint32_t *missed = s->missed;
 	const struct gm_miss_row row = {
 		.layer = ev->layer,
 		.token = ev->token + (ev->rows->token ? ev->rows->token[0] : 0),
 		.top_k = ev->top_k,
 		.expert = ev->pick,
 		.gate = ev->gate,
-		.missed = missed,
+		.missed = s->missed,
 		.n_missed = ev->n_missed,
 		.class = s->class,
 		.residency = ev->residency,
 	};
-	uint32_t n_noted = 0;
+	uint64_t missed = ev->missed, late = ev->pool->n_reserved ? picks_with(GM_LATE, s->class, missed) : 0;
+	uint64_t fallbacks = ev->counters->substitute_fallbacks, substituted, dropped = 0;
 
 	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, s->action);
-	ev->wanting = missed;
+	ev->wanting = s->missed;
 	ev->n_wanting = ev->n_missed;
-	for (uint32_t i = 0; i < ev->n_missed; i++)
-		ev->actions |= 1u << s->action[missed[i]];
-	if (ev->actions & 1u << GM_SUBSTITUTE) {
+	substituted = picks_with(GM_SUBSTITUTE, s->action, missed);
+	if (substituted) {
+		ev->actions |= 1u << GM_SUBSTITUTE;
 		GM_TRY(gm_event_substitute(ev, err));
-		n_noted = count_substituted(ev);
+		if (ev->counters->substitute_fallbacks != fallbacks)
+			substituted = picks_with(GM_SUBSTITUTE, s->action, missed);
+		add_mass(ev, substituted, &ev->counters->substitutions, &ev->counters->substituted_mass);
 	}
-	if (ev->actions & 1u << GM_DROP)
-		count_dropped(ev);
-	if (ev->actions & (1u << GM_FETCH | 1u << GM_CPU))
-		fetch_row(ev);
-	if (n_noted && ev->config->admit.ops->substituted)
-		admit(ev, n_noted, ev->counters);
+	if (substituted != missed) {
+		dropped = picks_with(GM_DROP, s->action, missed);
+		add_mass(ev, dropped, &ev->counters->drops, &ev->counters->dropped_mass);
+		fetch_row(ev, missed & ~(substituted | dropped));
+	}
+	if ((substituted & ~late) && ev->config->admit.ops->substituted)
+		admit_row(ev, substituted & ~late);
 	return GM_OK;
 }
 
@@ -566,7 +578,7 @@ int gm_event_one(struct event *ev, struct gm_error *err)
 		ev->actions = 1u << GM_FETCH;
 		fetch_misses(ev);
 	} else if (ev->n_missed) {
-		GM_TRY(one_row ? settle_row(ev, err) : settle_rows(ev, err));
+		GM_TRY(one_row && ev->top_k <= GM_MAX_PICK ? settle_row(ev, err) : settle_rows(ev, err));
 	}
 	if (ev->core->arrivals->end)
 		tell_arrivals(ev);
@@ -594,6 +606,7 @@ void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 	ev->first_item = (uint32_t)(first - pool->first_item);
 	ev->expert_bytes = config->expert_bytes ? config->expert_bytes[layer] : 0;
 	ev->room_bytes = gm_core_room_bytes(config, layer);
+	ev->spares = (config->evict.ops->info.flags & GM_SPARES_REQUESTS) != 0;
 }
 
 int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,

@@ -1,6 +1,5 @@
 /* Runs of events of one layer: the same rules as event.c, with what is the same for all events of a layer done once. */
 #include "policies/core_private.h"
-#include "policies/machine.h"
 
 /* Everything is resident: the picks are read, looked up and counted. */
 static void run_all_resident(struct event *ev, const struct gm_rows *rows)
@@ -21,59 +20,10 @@ static void run_all_resident(struct event *ev, const struct gm_rows *rows)
 
 /* --- every miss fetched --- */
 
-#define MAX_PICK 64u /* picks of a row that a word of bits holds */
-#define LANE 8u      /* picks that are looked up side by side */
-
-/* R7: which picks [n] of a row are no hits: bit r is pick r. */
-static uint64_t misses_plain(const uint8_t *residency, const uint16_t *pick, uint32_t n)
-{
-	uint64_t missed = 0;
-
-	for (uint32_t r = n; r-- > 0;)
-		missed = 2 * missed + (residency[pick[r]] < GM_RESIDENT);
-	return missed;
-}
-
-#if GM_HAVE_X86
-/* Reads experts to the end of the last vector, and three bytes behind the residency of each, which are other experts' or the core's. */
-GM_AVX2 static uint64_t misses_avx2(const uint8_t *residency, const uint16_t *pick, uint32_t n)
-{
-	__m256i resident = _mm256_set1_epi32(GM_RESIDENT), byte = _mm256_set1_epi32(0xff);
-	uint64_t missed = 0;
-
-	for (uint32_t r = 0; r < n; r += LANE) {
-		__m256i expert = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(pick + r)));
-		__m256i four = _mm256_i32gather_epi32((const int *)(const void *)residency, expert, 1);
-		__m256i is = _mm256_cmpgt_epi32(resident, _mm256_and_si256(four, byte));
-
-		missed |= (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(is)) << r;
-	}
-	return missed & ~UINT64_C(0) >> (MAX_PICK - n);
-}
-#endif
-
-static uint64_t find_misses(const struct event *ev, const uint16_t *pick, bool avx2)
-{
-#if GM_HAVE_X86
-	if (avx2)
-		return misses_avx2(ev->residency, pick, ev->top_k);
-#endif
-	return misses_plain(ev->residency, pick, ev->top_k);
-}
-
-/* All picks: those that are not resident are no candidates until they are fetched, and then they are pinned. */
-static void pin_row(const struct event *ev, const uint16_t *pick)
-{
-	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
-	uint32_t top_k = ev->top_k;
-
-	for (uint32_t r = 0; r < top_k; r++)
-		pin[pick[r]] = stamp;
-}
-
 /* R11: an expert that is to be fetched takes the place of another one. False: it is used once and not kept. */
 static bool replace(struct event *ev, uint32_t e)
 {
+	gm_event_pin_row(ev);
 	uint32_t victim = ev->evict->victim(ev->evict_state, &ev->candidates, e);
 
 	if (victim == GM_NO_ITEM || victim == e) {
@@ -107,30 +57,30 @@ static uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t misse
 	return n_missed;
 }
 
-/* Scope layer, every miss fetched, at most MAX_PICK experts a row: nothing to decide, and nobody to tell. */
+/* Scope layer, every miss fetched, at most GM_MAX_PICK experts a row: nothing to decide, and nobody to tell. */
 static void run_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
 {
 	struct gm_requests requests = {.n = ev->top_k, .next_use = rows->next_use ? ev->s->next_use : NULL};
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
-	bool avx2 = gm_has_avx2() && (ev->top_k + LANE - 1) / LANE * LANE <= rows->n_ranked;
-	bool pins = !(ev->evict->info.flags & GM_SPARES_REQUESTS);
 	uint32_t top_k = ev->top_k;
 	uint64_t fetches = 0;
 
-	requests.expert = rows->ranked;
-	for (uint32_t i = 0; i < rows->n; i++, requests.expert += rows->n_ranked) {
-		uint64_t missed = find_misses(ev, requests.expert, avx2);
+	ev->pick = rows->ranked;
+	ev->pick_stride = rows->n_ranked;
+	for (uint32_t i = 0; i < rows->n; i++, ev->pick += ev->pick_stride) {
+		uint64_t missed = gm_event_classify(ev, 0, top_k, ev->s->class);
 		uint32_t n_missed = 0;
 
-		ev->token = requests.token = first_token + (rows->token ? rows->token[i] : i);
+		ev->token = first_token + (rows->token ? rows->token[i] : i);
 		for (uint32_t r = 0; rows->next_use && r < top_k; r++)
 			gm_event_note_next_use(ev, r, (size_t)i * top_k + r);
+		requests.expert = ev->pick;
+		requests.token = ev->token;
 		access(ev->evict_state, &requests);
 		if (missed) {
 			gm_event_next_stamp(ev);
-			if (pins)
-				pin_row(ev, requests.expert);
-			n_missed = fetch_all(ev, requests.expert, missed);
+			ev->pinned = ev->spares;
+			n_missed = fetch_all(ev, ev->pick, missed);
 			fetches += n_missed;
 		}
 		if (work)
@@ -190,7 +140,7 @@ int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, con
 		run_all_resident(&ev, rows);
 		if (work)
 			work[(size_t)config->top_k * (config->top_k + 1)] += rows->n;
-	} else if (plain && (config->miss.ops->info.flags & GM_ONLY_FETCHES) && config->top_k <= MAX_PICK) {
+	} else if (plain && (config->miss.ops->info.flags & GM_ONLY_FETCHES) && config->top_k <= GM_MAX_PICK) {
 		run_fetches(&ev, first_token, rows, work);
 	} else {
 		return run_any(&ev, first_token, rows, &row, work, err);

@@ -10,10 +10,11 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 		return NULL;
 	s->n_expert = n_expert;
 	s->top_k = top_k;
+	s->whole_k = gm_has_avx2() ? (top_k + GM_VECTOR_PICK - 1) / GM_VECTOR_PICK * GM_VECTOR_PICK : UINT32_MAX;
 	s->stamp_of = gm_alloc(n_expert, sizeof(*s->stamp_of), err);
 	s->request_of = gm_alloc(n_expert, sizeof(*s->request_of), err);
 	s->expert = gm_alloc(n_expert, sizeof(*s->expert), err);
-	s->class = gm_alloc(n_expert, sizeof(*s->class), err);
+	s->class = gm_alloc(n_expert + GM_BYTE_LANES, sizeof(*s->class), err);
 	s->flags = gm_alloc(n_expert, sizeof(*s->flags), err);
 	s->row_of = gm_alloc(n_expert, sizeof(*s->row_of), err);
 	s->no_row = gm_alloc(top_k, sizeof(*s->no_row), err);
@@ -83,7 +84,7 @@ int gm_scratch_grow(struct gm_scratch *s, uint32_t n_row, struct gm_error *err)
 		return GM_OK;
 	GM_GROW(s->request, n, err);
 	GM_GROW(s->wanting, n, err);
-	GM_GROW(s->action, n, err);
+	GM_GROW(s->action, n + GM_BYTE_LANES, err);
 	GM_GROW(s->substitute, n, err);
 	GM_GROW(s->rerouted, n, err);
 	GM_GROW(s->gate, n, err);
