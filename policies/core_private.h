@@ -31,9 +31,9 @@ struct gm_core {
 	size_t bytes;
 };
 
-#define GM_MAX_PICK 64u   /* picks that a word of bits holds */
-#define GM_VECTOR_PICK 8u /* picks that are looked up side by side */
-#define GM_BYTE_LANES 16u /* bytes that are compared side by side: arrays of them end as many later */
+#define GM_MAX_PICK 64   /* picks that a word of bits holds */
+#define GM_VECTOR_PICK 8 /* picks that are looked up side by side */
+#define GM_BYTE_LANES 16 /* bytes that are compared side by side: arrays that are written or read so end as many later */
 
 enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
 
@@ -42,8 +42,9 @@ struct gm_scratch {
 	uint32_t n_expert, top_k;
 	uint32_t whole_k; /* top_k rounded up to whole vectors; UINT32_MAX: the machine has none */
 	uint32_t stamp;
-	uint32_t *stamp_of;   /* [n_expert] an expert is requested where stamp_of == stamp ... */
-	uint32_t *request_of; /* [n_expert] ... and this is its request */
+	uint32_t *stamp_of;                   /* [n_expert] an expert is requested where stamp_of == stamp ... */
+	uint32_t *request_of;                 /* [n_expert] ... and this is its request */
+	uint64_t places[1 << GM_VECTOR_PICK]; /* of a set of bits: the places of those that are set, a byte each */
 	uint16_t *expert;
 	uint8_t *class;
 	uint8_t *flags;
@@ -105,10 +106,10 @@ struct event {
 	uint32_t n_wanting;
 	uint32_t n_request, n_missed; /* requests, and how many are no hits */
 	uint64_t missed;              /* of one row: these picks, if they are at most GM_MAX_PICK; bit r is pick r */
-	uint32_t n_ready, n_work, n_queued;
-	unsigned work_kinds; /* set of enum gm_work_kind in work */
-	unsigned actions;    /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
-	bool pinned;         /* requests have their pins, or need none */
+	uint32_t n_ready;
+	struct gm_event_log log; /* what it has to do besides, so far */
+	unsigned actions;        /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
+	bool pinned;             /* requests have their pins, or need none */
 };
 
 static inline void *gm_core_at(struct gm_core *core, size_t offset)
@@ -197,8 +198,17 @@ static inline void gm_event_pin_row(struct event *ev)
 	ev->pinned = true;
 }
 
-/* R7 for one row, or GM_MAX_PICK of its picks from `first` on: writes class[r] of each and returns which are no hits, as bits. */
-uint64_t gm_event_classify(const struct event *ev, uint32_t first, uint32_t n, uint8_t *class);
+/* GM_ABSENT: GM_MISS, GM_RESERVED: GM_LATE, GM_RESIDENT and more: GM_HIT. */
+static inline uint8_t gm_event_class_of(uint8_t residency)
+{
+	return (uint8_t)(GM_MISS - (residency < GM_RESIDENT ? residency : GM_RESIDENT));
+}
+
+/* R7 for one row: sets the scratch's class and missed of its picks, and the event's missed and n_missed. */
+void gm_event_classify(struct event *ev);
+
+/* Only which picks of a row of at most GM_MAX_PICK are no hits: bit r is pick r. */
+uint64_t gm_event_find_misses(const struct event *ev);
 
 /* The part of an event that is the same for all events of a layer. */
 void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer);

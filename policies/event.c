@@ -52,31 +52,17 @@ static void reroute(struct event *ev)
 
 /* --- R7 --- */
 
-/* GM_ABSENT: GM_MISS, GM_RESERVED: GM_LATE, GM_RESIDENT and more: GM_HIT. */
-static uint8_t class_of(uint8_t residency)
-{
-	return (uint8_t)(GM_MISS - (residency < GM_RESIDENT ? residency : GM_RESIDENT));
-}
-
 /* An event of one row: its picks are the requests. */
 static void classify_row(struct event *ev)
 {
-	uint8_t *class = ev->s->class;
-	uint32_t *missed = ev->s->missed, top_k = ev->top_k, n_missed = 0;
+	uint32_t top_k = ev->top_k;
 
-	for (uint32_t first = 0; first < top_k; first += GM_MAX_PICK) {
-		uint32_t n = top_k - first < GM_MAX_PICK ? top_k - first : GM_MAX_PICK;
-
-		ev->missed = gm_event_classify(ev, first, n, class + first);
-		for (uint64_t bits = ev->missed; bits; bits &= bits - 1)
-			missed[n_missed++] = first + (uint32_t)__builtin_ctzll(bits);
-	}
+	gm_event_classify(ev);
 	ev->expert = ev->pick;
 	ev->row_of = ev->s->no_row;
 	ev->request = ev->s->identity;
 	ev->n_request = top_k;
-	ev->n_missed = n_missed;
-	ev->n_ready = top_k - n_missed;
+	ev->n_ready = top_k - ev->n_missed;
 	ev->pinned = ev->spares;
 	ev->counters->rows++;
 	ev->counters->accesses += top_k;
@@ -113,7 +99,7 @@ static void classify_rows(struct event *ev)
 				s->stamp_of[e] = s->stamp;
 				s->request_of[e] = q;
 				s->expert[q] = e;
-				s->class[q] = class_of(ev->residency[e]);
+				s->class[q] = gm_event_class_of(ev->residency[e]);
 				s->row_of[q] = i;
 				s->missed[ev->n_missed] = q;
 				ev->n_missed += s->class[q] != GM_HIT;
@@ -296,8 +282,8 @@ static void record_access(struct event *ev)
 
 static void add_work(struct event *ev, uint32_t q, unsigned kind)
 {
-	ev->work_kinds |= kind;
-	ev->s->work[ev->n_work++] = (struct gm_work){.expert = ev->expert[q], .kind = (uint16_t)kind};
+	ev->log.work_kinds |= kind;
+	ev->s->work[ev->log.n_work++] = (struct gm_work){.expert = ev->expert[q], .kind = (uint16_t)kind};
 }
 
 static void fetch_decided(struct event *ev)
@@ -341,7 +327,18 @@ static void reserve(struct event *ev, uint32_t q)
 	ev->residency[ev->expert[q]] = GM_RESERVED;
 	ev->evict->reserve(ev->evict_state, item);
 	ev->s->flags[q] |= QUEUED;
-	ev->s->queued[ev->n_queued++] = ev->expert[q];
+	ev->s->queued[ev->log.n_queued++] = ev->expert[q];
+}
+
+/* A background copy of one that admission asked for. */
+GM_RARE static void copy_asked(struct event *ev, uint32_t q, void *state, struct gm_counters *counters)
+{
+	if (!make_room(ev, GM_NO_ITEM, counters))
+		return;
+	reserve(ev, q);
+	ev->config->admit.ops->queued(state, ev->first_item + ev->expert[q]);
+	counters->background_copies++;
+	counters->link_bytes += ev->expert_bytes;
 }
 
 /* The first n of the scratch's `substituted`, of one row. */
@@ -352,16 +349,8 @@ static void admit(struct event *ev, uint32_t n, struct gm_counters *counters)
 	void *state = gm_core_at(ev->core, ev->pool->admit);
 	uint32_t n_ask = policy->ops->substituted(state, policy->arg, n, s->substituted_item, s->substituted_gate, s->ask);
 
-	for (uint32_t i = 0; i < n_ask; i++) {
-		uint32_t q = s->substituted[s->ask[i]];
-
-		if (!make_room(ev, GM_NO_ITEM, counters))
-			continue;
-		reserve(ev, q);
-		policy->ops->queued(state, ev->first_item + ev->expert[q]);
-		counters->background_copies++;
-		counters->link_bytes += ev->expert_bytes;
-	}
+	for (uint32_t i = 0; i < n_ask; i++)
+		copy_asked(ev, s->substituted[s->ask[i]], state, counters);
 }
 
 static void note_substituted(const struct event *ev, uint32_t n, uint32_t q, double gate)
@@ -408,25 +397,18 @@ static void tell(const struct event *ev, struct gm_decision *decision)
 	}
 }
 
-static void tell_arrivals(const struct event *ev)
+static void tell_arrivals(struct event *ev)
 {
-	struct gm_event_log log = {
-		.layer = ev->layer,
-		.n_row = ev->rows->n,
-		.n_ready = ev->n_ready,
-		.n_work = ev->n_work,
-		.work_kinds = ev->work_kinds,
-		.work = ev->s->work,
-		.n_queued = ev->n_queued,
-		.queued = ev->s->queued,
-	};
+	struct gm_arrivals *arrivals = ev->core->arrivals;
 
-	if (ev->core->arrivals->wants_requests) {
-		log.n_request = ev->n_request;
-		log.expert = ev->expert;
-		log.class = ev->s->class;
+	ev->log.n_row = ev->rows->n;
+	ev->log.n_ready = ev->n_ready;
+	if (arrivals->wants_requests) {
+		ev->log.n_request = ev->n_request;
+		ev->log.expert = ev->expert;
+		ev->log.class = ev->s->class;
 	}
-	ev->core->arrivals->end(ev->core->arrivals, &log);
+	arrivals->end(arrivals, &ev->log);
 }
 
 static void begin(struct event *ev)
@@ -456,38 +438,46 @@ static int settle_rows(struct event *ev, struct gm_error *err)
 
 /* One row of at most GM_MAX_PICK picks. They are its requests, and nobody else can overrule what was decided about them. */
 
-/* Which of some picks have an action, or a class, as bits. */
-static uint64_t picks_with(uint8_t wanted, const uint8_t *of_pick, uint64_t picks)
+/* Which of those that are no hits have an action, or a class, as bits. One by one, for they were written so a moment ago: a wide load would have to
+ * wait until all of them are in the cache. */
+static uint64_t misses_with(const struct event *ev, const uint8_t *of_pick, uint8_t wanted)
 {
+	const uint32_t *missed = ev->s->missed, *end = missed + ev->n_missed;
 	uint64_t with = 0;
 
-#if GM_HAVE_X86
-	for (uint32_t r = 0; r < GM_MAX_PICK && picks >> r; r += GM_BYTE_LANES) {
-		__m128i is = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(const void *)(of_pick + r)),
-					    _mm_set1_epi8((char)wanted));
-
-		with |= (uint64_t)(unsigned)_mm_movemask_epi8(is) << r;
-	}
-	return with & picks;
-#else
-	for (uint64_t bits = picks; bits; bits &= bits - 1)
-		if (of_pick[__builtin_ctzll(bits)] == wanted)
-			with |= bits & -bits;
+	for (; missed < end; missed++)
+		with |= (uint64_t)(of_pick[*missed] == wanted) << *missed;
 	return with;
-#endif
 }
 
-/* R13 */
-static void add_mass(const struct event *ev, uint64_t picks, uint64_t *count, double *mass)
+/* R13; notes those that admission is asked about, and returns how many they are. */
+static uint32_t count_substituted(const struct event *ev, uint64_t picks, uint64_t asked)
 {
 	const double *gate = ev->gate;
-	double sum = 0;
+	double mass = 0;
+	uint32_t n = 0, n_asked = 0;
+
+	for (; picks; picks &= picks - 1, n++) {
+		uint32_t q = (uint32_t)__builtin_ctzll(picks);
+
+		mass += gate[q];
+		if (asked >> q & 1)
+			note_substituted(ev, n_asked++, q, gate[q]);
+	}
+	ev->counters->substitutions += n;
+	ev->counters->substituted_mass += mass;
+	return n_asked;
+}
+
+GM_RARE static void count_dropped(const struct event *ev, uint64_t picks)
+{
+	double mass = 0;
 
 	for (; picks; picks &= picks - 1) {
-		sum += gate[__builtin_ctzll(picks)];
-		++*count;
+		mass += ev->gate[__builtin_ctzll(picks)];
+		ev->counters->drops++;
 	}
-	*mass += sum;
+	ev->counters->dropped_mass += mass;
 }
 
 /* R10 */
@@ -506,19 +496,6 @@ static void fetch_row(struct event *ev, uint64_t picks)
 	}
 }
 
-/* R12 */
-static void admit_row(struct event *ev, uint64_t picks)
-{
-	uint32_t n = 0;
-
-	for (; picks; picks &= picks - 1) {
-		uint32_t q = (uint32_t)__builtin_ctzll(picks);
-
-		note_substituted(ev, n++, q, ev->gate[q]);
-	}
-	admit(ev, n, ev->counters);
-}
-
 /* The same as settle_rows. */
 static int settle_row(struct event *ev, struct gm_error *err)
 {
@@ -534,27 +511,30 @@ static int settle_row(struct event *ev, struct gm_error *err)
 		.class = s->class,
 		.residency = ev->residency,
 	};
-	uint64_t missed = ev->missed, late = ev->pool->n_reserved ? picks_with(GM_LATE, s->class, missed) : 0;
-	uint64_t fallbacks = ev->counters->substitute_fallbacks, substituted, dropped = 0;
+	uint64_t missed = ev->missed, fallbacks = ev->counters->substitute_fallbacks, asked = 0, substituted;
+	uint32_t n_asked = 0;
 
+	if (ev->config->admit.ops->substituted)
+		asked = ev->pool->n_reserved ? misses_with(ev, s->class, GM_MISS) : missed;
 	ev->config->miss.ops->decide(gm_core_at(ev->core, ev->core->miss), ev->config->miss.arg, &row, s->action);
 	ev->wanting = s->missed;
 	ev->n_wanting = ev->n_missed;
-	substituted = picks_with(GM_SUBSTITUTE, s->action, missed);
+	substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
 	if (substituted) {
-		ev->actions |= 1u << GM_SUBSTITUTE;
 		GM_TRY(gm_event_substitute(ev, err));
 		if (ev->counters->substitute_fallbacks != fallbacks)
-			substituted = picks_with(GM_SUBSTITUTE, s->action, missed);
-		add_mass(ev, substituted, &ev->counters->substitutions, &ev->counters->substituted_mass);
+			substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
+		n_asked = count_substituted(ev, substituted, asked);
 	}
 	if (substituted != missed) {
-		dropped = picks_with(GM_DROP, s->action, missed);
-		add_mass(ev, dropped, &ev->counters->drops, &ev->counters->dropped_mass);
+		uint64_t dropped = misses_with(ev, s->action, GM_DROP);
+
+		if (dropped)
+			count_dropped(ev, dropped);
 		fetch_row(ev, missed & ~(substituted | dropped));
 	}
-	if ((substituted & ~late) && ev->config->admit.ops->substituted)
-		admit_row(ev, substituted & ~late);
+	if (n_asked)
+		admit(ev, n_asked, ev->counters);
 	return GM_OK;
 }
 
@@ -570,8 +550,8 @@ int gm_event_one(struct event *ev, struct gm_error *err)
 		classify_row(ev);
 	else
 		classify_rows(ev);
-	ev->n_work = ev->n_queued = 0;
-	ev->work_kinds = 0;
+	ev->log.n_work = ev->log.n_queued = 0;
+	ev->log.work_kinds = 0;
 	ev->actions = 0;
 	record_access(ev);
 	if (ev->n_missed && (ev->config->miss.ops->info.flags & GM_ONLY_FETCHES)) {
@@ -606,6 +586,7 @@ void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 	ev->first_item = (uint32_t)(first - pool->first_item);
 	ev->expert_bytes = config->expert_bytes ? config->expert_bytes[layer] : 0;
 	ev->room_bytes = gm_core_room_bytes(config, layer);
+	ev->log = (struct gm_event_log){.layer = layer, .work = ev->s->work, .queued = ev->s->queued};
 	ev->spares = (config->evict.ops->info.flags & GM_SPARES_REQUESTS) != 0;
 }
 

@@ -62,13 +62,13 @@ static void run_fetches(struct event *ev, uint64_t first_token, const struct gm_
 {
 	struct gm_requests requests = {.n = ev->top_k, .next_use = rows->next_use ? ev->s->next_use : NULL};
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
-	uint32_t top_k = ev->top_k;
+	uint32_t top_k = ev->top_k, all_ready = top_k * (top_k + 1); /* work[top_k][0] */
 	uint64_t fetches = 0;
 
 	ev->pick = rows->ranked;
 	ev->pick_stride = rows->n_ranked;
 	for (uint32_t i = 0; i < rows->n; i++, ev->pick += ev->pick_stride) {
-		uint64_t missed = gm_event_classify(ev, 0, top_k, ev->s->class);
+		uint64_t missed = gm_event_find_misses(ev);
 		uint32_t n_missed = 0;
 
 		ev->token = first_token + (rows->token ? rows->token[i] : i);
@@ -84,7 +84,7 @@ static void run_fetches(struct event *ev, uint64_t first_token, const struct gm_
 			fetches += n_missed;
 		}
 		if (work)
-			work[(top_k - n_missed) * (top_k + 1) + n_missed]++;
+			work[all_ready - n_missed * top_k]++; /* work[top_k - n_missed][n_missed] */
 	}
 	ev->counters->rows += rows->n;
 	ev->counters->accesses += (uint64_t)rows->n * top_k;
@@ -111,11 +111,14 @@ static int run_any(struct event *ev, uint64_t first_token, const struct gm_rows 
 		ev->gate = row->gate;
 		GM_TRY(gm_event_one(ev, err));
 		if (work)
-			work[(size_t)ev->n_ready * (ev->top_k + 1) + ev->n_work]++;
+			work[(size_t)ev->n_ready * (ev->top_k + 1) + ev->log.n_work]++;
 		row->ranked += row->n_ranked;
-		row->gate = row->gate ? row->gate + ev->top_k : NULL;
-		row->logit = row->logit ? row->logit + row->n_ranked : NULL;
-		row->next_use = row->next_use ? row->next_use + ev->top_k : NULL;
+		if (row->gate)
+			row->gate += ev->top_k;
+		if (row->logit)
+			row->logit += row->n_ranked;
+		if (row->next_use)
+			row->next_use += ev->top_k;
 	}
 	return GM_OK;
 }

@@ -2,6 +2,18 @@
 
 #include <stdlib.h>
 
+static void list_places(uint64_t *places)
+{
+	for (uint32_t bits = 0; bits < 1u << GM_VECTOR_PICK; bits++) {
+		uint32_t n = 0;
+
+		places[bits] = 0;
+		for (uint64_t place = 0; place < GM_VECTOR_PICK; place++)
+			if (bits >> place & 1)
+				places[bits] |= place << 8 * n++;
+	}
+}
+
 struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_error *err)
 {
 	struct gm_scratch *s = gm_alloc(1, sizeof(*s), err);
@@ -22,7 +34,7 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 	s->next_use = gm_alloc(n_expert, sizeof(*s->next_use), err);
 	s->work = gm_alloc(n_expert, sizeof(*s->work), err);
 	s->queued = gm_alloc(n_expert, sizeof(*s->queued), err);
-	s->missed = gm_alloc(n_expert, sizeof(*s->missed), err);
+	s->missed = gm_alloc(n_expert + GM_VECTOR_PICK, sizeof(*s->missed), err);
 	s->substituted = gm_alloc(top_k, sizeof(*s->substituted), err);
 	s->substituted_item = gm_alloc(top_k, sizeof(*s->substituted_item), err);
 	s->substituted_gate = gm_alloc(top_k, sizeof(*s->substituted_gate), err);
@@ -40,6 +52,7 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 	}
 	for (uint32_t r = 0; r < top_k; r++)
 		s->identity[r] = r;
+	list_places(s->places);
 	return s;
 }
 
@@ -84,7 +97,7 @@ int gm_scratch_grow(struct gm_scratch *s, uint32_t n_row, struct gm_error *err)
 		return GM_OK;
 	GM_GROW(s->request, n, err);
 	GM_GROW(s->wanting, n, err);
-	GM_GROW(s->action, n + GM_BYTE_LANES, err);
+	GM_GROW(s->action, n, err);
 	GM_GROW(s->substitute, n, err);
 	GM_GROW(s->rerouted, n, err);
 	GM_GROW(s->gate, n, err);
