@@ -31,20 +31,21 @@ struct gm_core {
 	size_t bytes;
 };
 
-#define GM_MAX_PICK 64   /* picks that a word of bits holds */
-#define GM_VECTOR_PICK 8 /* picks that are looked up side by side */
-#define GM_BYTE_LANES 16 /* bytes that are compared side by side: arrays that are written or read so end as many later */
+#define GM_MAX_PICK 64    /* picks that a word of bits holds */
+#define GM_LIST_PICK 8    /* picks that are listed side by side */
+#define GM_LOOK_UP_PICK 4 /* picks that are looked up side by side */
+#define GM_VECTOR_BYTES 16
 
 enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
 
 /* Work space. Request arrays [n_expert] hold the distinct experts of an event in request order; pick arrays [n_row][top_k]. */
 struct gm_scratch {
 	uint32_t n_expert, top_k;
-	uint32_t whole_k; /* top_k rounded up to whole vectors; UINT32_MAX: the machine has none */
+	uint32_t whole_k; /* top_k rounded up to what is looked up side by side; UINT32_MAX: the machine has no vectors */
 	uint32_t stamp;
-	uint32_t *stamp_of;                   /* [n_expert] an expert is requested where stamp_of == stamp ... */
-	uint32_t *request_of;                 /* [n_expert] ... and this is its request */
-	uint64_t places[1 << GM_VECTOR_PICK]; /* of a set of bits: the places of those that are set, a byte each */
+	uint32_t *stamp_of;                 /* [n_expert] an expert is requested where stamp_of == stamp ... */
+	uint32_t *request_of;               /* [n_expert] ... and this is its request */
+	uint64_t places[1 << GM_LIST_PICK]; /* of a set of bits: the places of those that are set, a byte each */
 	uint16_t *expert;
 	uint8_t *class;
 	uint8_t *flags;
@@ -207,8 +208,9 @@ static inline uint8_t gm_event_class_of(uint8_t residency)
 /* R7 for one row: sets the scratch's class and missed of its picks, and the event's missed and n_missed. */
 void gm_event_classify(struct event *ev);
 
-/* Only which picks of a row of at most GM_MAX_PICK are no hits: bit r is pick r. */
-uint64_t gm_event_find_misses(const struct event *ev);
+/* Only which of a row's picks, at most GM_MAX_PICK, are no hits: bit r is pick r. The function for rows such as the event's. */
+typedef uint64_t gm_find_misses(const uint8_t *residency, const uint16_t *pick, uint32_t top_k);
+gm_find_misses *gm_event_miss_finder(const struct event *ev);
 
 /* The part of an event that is the same for all events of a layer. */
 void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer);

@@ -63,24 +63,25 @@ static void run_fetches(struct event *ev, uint64_t first_token, const struct gm_
 	struct gm_requests requests = {.n = ev->top_k, .next_use = rows->next_use ? ev->s->next_use : NULL};
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
 	uint32_t top_k = ev->top_k, all_ready = top_k * (top_k + 1); /* work[top_k][0] */
+	gm_find_misses *find_misses;
 	uint64_t fetches = 0;
 
-	ev->pick = rows->ranked;
 	ev->pick_stride = rows->n_ranked;
-	for (uint32_t i = 0; i < rows->n; i++, ev->pick += ev->pick_stride) {
-		uint64_t missed = gm_event_find_misses(ev);
+	find_misses = gm_event_miss_finder(ev);
+	requests.expert = rows->ranked;
+	for (uint32_t i = 0; i < rows->n; i++, requests.expert += rows->n_ranked) {
+		uint64_t missed = find_misses(ev->residency, requests.expert, top_k);
 		uint32_t n_missed = 0;
 
-		ev->token = first_token + (rows->token ? rows->token[i] : i);
+		ev->token = requests.token = first_token + (rows->token ? rows->token[i] : i);
 		for (uint32_t r = 0; rows->next_use && r < top_k; r++)
 			gm_event_note_next_use(ev, r, (size_t)i * top_k + r);
-		requests.expert = ev->pick;
-		requests.token = ev->token;
 		access(ev->evict_state, &requests);
 		if (missed) {
 			gm_event_next_stamp(ev);
+			ev->pick = requests.expert;
 			ev->pinned = ev->spares;
-			n_missed = fetch_all(ev, ev->pick, missed);
+			n_missed = fetch_all(ev, requests.expert, missed);
 			fetches += n_missed;
 		}
 		if (work)

@@ -4,11 +4,11 @@
 
 static void list_places(uint64_t *places)
 {
-	for (uint32_t bits = 0; bits < 1u << GM_VECTOR_PICK; bits++) {
+	for (uint32_t bits = 0; bits < 1u << GM_LIST_PICK; bits++) {
 		uint32_t n = 0;
 
 		places[bits] = 0;
-		for (uint64_t place = 0; place < GM_VECTOR_PICK; place++)
+		for (uint64_t place = 0; place < GM_LIST_PICK; place++)
 			if (bits >> place & 1)
 				places[bits] |= place << 8 * n++;
 	}
@@ -22,11 +22,11 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 		return NULL;
 	s->n_expert = n_expert;
 	s->top_k = top_k;
-	s->whole_k = gm_has_avx2() ? (top_k + GM_VECTOR_PICK - 1) / GM_VECTOR_PICK * GM_VECTOR_PICK : UINT32_MAX;
+	s->whole_k = gm_has_avx2() ? (top_k + GM_LOOK_UP_PICK - 1) / GM_LOOK_UP_PICK * GM_LOOK_UP_PICK : UINT32_MAX;
 	s->stamp_of = gm_alloc(n_expert, sizeof(*s->stamp_of), err);
 	s->request_of = gm_alloc(n_expert, sizeof(*s->request_of), err);
 	s->expert = gm_alloc(n_expert, sizeof(*s->expert), err);
-	s->class = gm_alloc(n_expert + GM_BYTE_LANES, sizeof(*s->class), err);
+	s->class = gm_alloc(n_expert + GM_VECTOR_BYTES, sizeof(*s->class), err);
 	s->flags = gm_alloc(n_expert, sizeof(*s->flags), err);
 	s->row_of = gm_alloc(n_expert, sizeof(*s->row_of), err);
 	s->no_row = gm_alloc(top_k, sizeof(*s->no_row), err);
@@ -34,7 +34,7 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 	s->next_use = gm_alloc(n_expert, sizeof(*s->next_use), err);
 	s->work = gm_alloc(n_expert, sizeof(*s->work), err);
 	s->queued = gm_alloc(n_expert, sizeof(*s->queued), err);
-	s->missed = gm_alloc(n_expert + GM_VECTOR_PICK, sizeof(*s->missed), err);
+	s->missed = gm_alloc(n_expert + GM_LIST_PICK, sizeof(*s->missed), err);
 	s->substituted = gm_alloc(top_k, sizeof(*s->substituted), err);
 	s->substituted_item = gm_alloc(top_k, sizeof(*s->substituted_item), err);
 	s->substituted_gate = gm_alloc(top_k, sizeof(*s->substituted_gate), err);
