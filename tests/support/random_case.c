@@ -354,7 +354,8 @@ void random_case_make_wide(struct random_case *c, uint64_t seed)
 {
 	begin(c, seed, true);
 	uint32_t n_layer = between(c, 1, 3), n_expert = between(c, 64, chance(c, 50) ? 160 : 600);
-	uint32_t top_k = between(c, 1, chance(c, 50) ? 8 : 32);
+	uint32_t most = chance(c, 50) ? 8 : chance(c, 80) ? 32 : 100; /* rows of more than 64 picks take other paths */
+	uint32_t top_k = between(c, 1, most < n_expert ? most : n_expert);
 
 	make_case(c, n_layer, n_expert, top_k, between(c, 20, 400));
 }
