@@ -1,6 +1,7 @@
 #include "sim/clock.h"
 
 #include "policies/list.h"
+#include "policies/machine.h"
 
 #include <string.h>
 
@@ -121,22 +122,28 @@ static void start_queued(struct gm_clock *c)
 	}
 }
 
-static void begin(struct gm_arrivals *self, struct gm_core *core, uint32_t layer)
+/* The link is serial, so copies arrive in the order of their start. */
+GM_RARE static void let_copies_land(struct gm_clock *c, struct gm_core *core)
 {
-	struct gm_clock *c = (struct gm_clock *)(void *)self;
 	const struct gm_node *copies = at(c, c->copies);
 	const double *when = at(c, c->when);
 
-	c->t1 = c->now + c->hw->dense_us[layer];
-	if (copies[c->n_item].newer == c->n_item)
-		return;
 	start_queued(c);
-	/* the link is serial, so copies arrive in the order of their start */
 	for (uint32_t item = copies[c->n_item].newer; item != c->first_queued && when[item] <= c->t1;
 	     item = copies[c->n_item].newer) {
 		gm_core_land(core, layer_of(c, item), item % c->n_expert);
 		remove_copy(c, item);
 	}
+}
+
+static void begin(struct gm_arrivals *self, struct gm_core *core, uint32_t layer)
+{
+	struct gm_clock *c = (struct gm_clock *)(void *)self;
+	const struct gm_node *copies = at(c, c->copies);
+
+	c->t1 = c->now + c->hw->dense_us[layer];
+	if (copies[c->n_item].newer != c->n_item)
+		let_copies_land(c, core);
 }
 
 /* --- disk tier (R18) --- */
@@ -321,16 +328,8 @@ static void end_fetches(struct gm_clock *c, const struct gm_event_log *log)
 	c->now = gpu;
 }
 
-static void end(struct gm_arrivals *self, const struct gm_event_log *log)
+GM_RARE static void end_any(struct gm_clock *c, const struct gm_event_log *log)
 {
-	struct gm_clock *c = (struct gm_clock *)(void *)self;
-
-	if (c->work)
-		c->work[(size_t)log->n_ready * (c->top_k + 1) + log->n_work]++;
-	if (!(log->work_kinds & ~(unsigned)GM_WORK_FETCH) && !log->n_queued && !c->sink && !c->hw->disk) {
-		end_fetches(c, log);
-		return;
-	}
 	double gpu_us = c->hw->gpu_expert_us[log->layer];
 	struct event_time t = {.gpu = c->t1 + log->n_ready * gpu_us, .cpu = c->t1};
 	bool any_cpu = false;
@@ -366,6 +365,18 @@ static void end(struct gm_arrivals *self, const struct gm_event_log *log)
 		c->split->disk_wait += t.add.disk_wait;
 		c->split->cpu_wait += t.add.cpu_wait;
 	}
+}
+
+static void end(struct gm_arrivals *self, const struct gm_event_log *log)
+{
+	struct gm_clock *c = (struct gm_clock *)(void *)self;
+
+	if (c->work)
+		c->work[(size_t)log->n_ready * (c->top_k + 1) + log->n_work]++;
+	if (!(log->work_kinds & ~(unsigned)GM_WORK_FETCH) && !log->n_queued && !c->sink && !c->hw->disk)
+		end_fetches(c, log);
+	else
+		end_any(c, log);
 }
 
 void gm_clock_end_pass(struct gm_clock *c)
