@@ -94,7 +94,7 @@ struct gm_requests {
 	uint64_t token;           /* current token: the first of the pass */
 };
 
-/* What may be evicted: residents without a pin. */
+/* What may be evicted: residents without a pin. Requests of the event have one, unless the policy is known to spare them (GM_SPARES_REQUESTS). */
 struct gm_candidates {
 	const uint8_t *residency; /* [n_item] enum gm_residency */
 	const uint8_t *pin;       /* [n_item] pinned where pin[item] == stamp */
