@@ -84,11 +84,11 @@ GM_AVX2 static uint64_t lasts_avx2(const uint32_t *last, const uint32_t *log, ui
 		bits |= (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(is)) << i;
 		place = _mm256_add_epi32(place, _mm256_set1_epi32((int)LANE));
 	}
-	return bits & ~UINT64_C(0) >> (GROUP - n);
+	return n < GROUP ? bits & ((UINT64_C(1) << n) - 1) : bits;
 }
 #endif
 
-/* Of the entries from ... from + n - 1, 1 <= n <= GROUP, as bits. */
+/* Of the entries from ... from + n - 1, n <= GROUP, as bits. */
 static uint64_t lasts(struct state *s, uint32_t from, uint32_t n)
 {
 #if GM_HAVE_X86
