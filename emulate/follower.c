@@ -13,7 +13,6 @@ struct gm_follower {
 	bool began;                            /* a sequence */
 	/* the pass under way */
 	uint64_t first_token;
-	uint32_t n;
 	struct gm_counters *event; /* [n_row] of the call under way */
 	struct gm_counters *row;   /* [n_row] all layers together */
 	double *mass;              /* [n_row][n_layer] substituted or dropped */
@@ -66,9 +65,6 @@ void gm_follower_free(struct gm_follower *f)
 
 int gm_follower_set_watch(struct gm_follower *f, const struct gm_follower_watch *watch, struct gm_error *err)
 {
-	if (f->config->prefill == GM_PREFILL_BATCH)
-		return gm_fail(err, GM_ERR_USAGE,
-			       "a pass as one event: --prefill batch: a real cache takes it row by row: --prefill token");
 	f->watch = watch;
 	if (watch->arrivals)
 		f->core = gm_core_init(f->core, &f->config->core, watch->arrivals, f->scratch);
@@ -91,9 +87,26 @@ int gm_follower_begin_sequence(struct gm_follower *f, struct gm_error *err)
 void gm_follower_begin_pass(struct gm_follower *f, uint64_t first_token, uint32_t n)
 {
 	f->first_token = first_token;
-	f->n = n;
 	memset(f->row, 0, n * sizeof(*f->row));
 	memset(f->mass, 0, (size_t)n * f->config->core.n_layer * sizeof(*f->mass));
+}
+
+static int tell(struct gm_follower *f, const struct gm_decision *decision, uint32_t n, struct gm_error *err)
+{
+	for (uint32_t i = 0; f->watch && i < n; i++)
+		GM_TRY(f->watch->decided(f->watch->user, decision + (size_t)i * f->config->core.top_k, err));
+	return GM_OK;
+}
+
+static int run_batch(struct gm_follower *f, uint32_t layer, uint32_t first, const struct gm_rows *rows,
+		     struct gm_decision *decision, struct gm_error *err)
+{
+	if (first != 0)
+		return gm_fail(err, GM_ERR_UNSUPPORTED,
+			       "the model computes a pass in parts: --prefill batch: give a smaller --ubatch, or "
+			       "--prefill token");
+	GM_TRY(gm_event(f->core, layer, f->first_token, rows, f->event, false, decision, err));
+	return tell(f, decision, rows->n, err);
 }
 
 static int run_rows(struct gm_follower *f, uint32_t layer, uint32_t first, const struct gm_rows *rows,
@@ -102,23 +115,17 @@ static int run_rows(struct gm_follower *f, uint32_t layer, uint32_t first, const
 	uint32_t top_k = f->config->core.top_k;
 	struct gm_rows one = *rows;
 
-	if (f->config->prefill == GM_PREFILL_BATCH) {
-		if (rows->n != f->n)
-			return gm_fail(err, GM_ERR_UNSUPPORTED,
-				       "the model computes a pass in parts: --prefill batch: give a smaller --ubatch, or "
-				       "--prefill token");
-		return gm_event(f->core, layer, f->first_token, rows, f->event, false, decision, err);
-	}
-	one.n = 1;
-	one.token = NULL;
 	if (f->watch)
 		GM_TRY(f->watch->rows(f->watch->user, layer, first, rows->n, err));
+	if (f->config->prefill == GM_PREFILL_BATCH)
+		return run_batch(f, layer, first, rows, decision, err);
+	one.n = 1;
+	one.token = NULL;
 	for (uint32_t i = 0; i < rows->n; i++) {
 		struct gm_decision *its = decision ? decision + (size_t)i * top_k : NULL;
 
 		GM_TRY(gm_event(f->core, layer, f->first_token + first + i, &one, &f->event[i], true, its, err));
-		if (f->watch)
-			GM_TRY(f->watch->decided(f->watch->user, its, err));
+		GM_TRY(tell(f, its, 1, err));
 		one.ranked += one.n_ranked;
 		one.gate += top_k;
 	}

@@ -15,14 +15,14 @@ struct gm_follower_watch {
 	struct gm_arrivals *arrivals;
 	/* the core has been reset, and preloaded */
 	int (*start)(void *user, const struct gm_core *core, struct gm_error *err);
-	/* rows first ... first + n - 1 of a pass follow, as events of their own */
+	/* rows first ... first + n - 1 of a pass follow, as events of their own, or with --prefill batch as one */
 	int (*rows)(void *user, uint32_t layer, uint32_t first, uint32_t n, struct gm_error *err);
-	/* one row's event is over; decision [top_k] */
+	/* what its event decided for the next row; decision [top_k] */
 	int (*decided)(void *user, const struct gm_decision *decision, struct gm_error *err);
 	void *user;
 };
 
-/* watch must outlive the follower. Calls watch->start. --prefill batch is an error. */
+/* watch must outlive the follower. Calls watch->start. */
 int gm_follower_set_watch(struct gm_follower *follower, const struct gm_follower_watch *watch, struct gm_error *err);
 void gm_follower_free(struct gm_follower *follower);
 
@@ -30,7 +30,7 @@ int gm_follower_begin_sequence(struct gm_follower *follower, struct gm_error *er
 void gm_follower_begin_pass(struct gm_follower *follower, uint64_t first_token, uint32_t n);
 
 /* Rows of one layer of the pass under way, from its row number `first` on; rows->token is not looked at. Each row is an event of its
- * own, or with --prefill batch all rows of the pass are one event, which must then come in one call. decision [n][top_k] out, may be
+ * own, or with --prefill batch all rows of the pass that the layer has are one event, which must then come in one call. decision [n][top_k] out, may be
  * NULL. */
 int gm_follower_rows(struct gm_follower *follower, uint32_t layer, uint32_t first, const struct gm_rows *rows,
 		     struct gm_decision *decision, struct gm_error *err);

@@ -38,13 +38,19 @@ struct gm_cache {
 
 /* --- sizes --- */
 
+static bool is_batch(const struct gm_cache *cache)
+{
+	return cache->settings.prefill == GM_PREFILL_BATCH;
+}
+
 /* As many slots in every layer as fit, those for scratch included. */
 static int fit_bytes(struct gm_cache *cache, uint64_t bytes, bool beside, struct gm_error *err)
 {
 	struct gm_settings *settings = &cache->settings;
 	bool in_flight = beside && settings->admit.ops->substituted;
-	uint64_t all = cache->model->expert_bytes[0], fit,
-		 n_scratch = in_flight ? cache->model->top_k + 1 : 1; /* see gm_slots_scratch */
+	uint64_t all = cache->model->expert_bytes[0], fit, n_scratch; /* see gm_slots_scratch */
+
+	n_scratch = in_flight ? cache->model->top_k + 1 : is_batch(cache) ? 2 : 1;
 
 	if (settings->scope == GM_SCOPE_GLOBAL)
 		return gm_fail(err, GM_ERR_USAGE,
@@ -143,7 +149,7 @@ static int on_rows(void *user, uint32_t layer, uint32_t first, uint32_t n, struc
 		GM_TRY(make_pools(cache, err));
 	GM_TRY(end_layer(cache, err)); /* of the layer before, which is computed by now */
 	gm_plugin_schedule(cache->plugin, NULL);
-	gm_slots_begin(cache->slots, layer, n);
+	gm_slots_begin(cache->slots, layer, n, is_batch(cache));
 	cache->in_layer = true;
 	cache->first_row = first;
 	cache->layer = layer;
@@ -160,7 +166,7 @@ static int on_decided(void *user, const struct gm_decision *decision, struct gm_
 }
 
 /* A pass of several tokens is decided layer by layer. With slots by layer, what lands in another layer's event matters to its own layer's next one;
- * one pool sees all events, but passes of one token, so in the order of the trace. */
+ * one pool sees all events in the order of the trace: its passes have one token, or are one event in each layer. */
 static void on_landed(void *user, uint64_t event, uint32_t layer, uint32_t expert)
 {
 	const struct gm_cache *cache = user;
@@ -186,8 +192,8 @@ static int on_experts(void *user, uint32_t layer, uint32_t first, uint32_t n, in
 	if (!cache->copies)
 		return GM_OK;
 	GM_TRY(gm_copies_order(cache->copies, schedule, err));
-	/* what a single row computes with is pinned: none of it lies in a slot that is to be overwritten */
-	return schedule->n_row == 1 ? gm_slots_end(cache->slots, err) : GM_OK;
+	/* what one event computes with is pinned: none of it lies in a slot that is to be overwritten */
+	return schedule->n_row == 1 || schedule->one_event ? gm_slots_end(cache->slots, err) : GM_OK;
 }
 
 static void on_failure(void *user, const struct gm_error *why)
@@ -221,7 +227,7 @@ static int make_slots(struct gm_cache *cache, const struct gm_cache_options *opt
 	cache->next_token = gm_alloc(config->n_layer, sizeof(*cache->next_token), err);
 	if (!cache->next_token)
 		return GM_ERR_MEMORY;
-	slots.n_scratch = cache->n_scratch = gm_slots_scratch(config, options->beside);
+	slots.n_scratch = cache->n_scratch = gm_slots_scratch(config, options->beside, is_batch(cache));
 	if (options->beside) {
 		GM_TRY(make_copies(cache, options, err));
 		slots.background = gm_copies_background(cache->copies);

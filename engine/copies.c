@@ -13,7 +13,7 @@ struct gm_copies {
 	struct gm_spans *spans;
 	uint32_t n_layer, n_expert;
 	uint32_t *job_of; /* [n_layer * n_expert] of background copies that have not landed */
-	uint32_t *job;    /* [n_job] of the schedule's copies; NO_JOB: ordered when its part is computed */
+	uint32_t *job;    /* [n_job] of the schedule's copies; NO_JOB: not ordered, or given back */
 	uint32_t n_job, max_job;
 };
 
@@ -174,7 +174,7 @@ int gm_copies_order(struct gm_copies *copies, const struct gm_schedule *schedule
 		copies->job[c] = NO_JOB;
 		if (schedule->copy[c].ordered)
 			copies->job[c] = take_late(copies, item_of(copies, schedule->layer, schedule->copy[c].expert));
-		else if (schedule->n_part == 1)
+		else if (schedule->copy[c].stays)
 			GM_TRY(order_copy(copies, schedule, c, GM_PLUGIN_MAX_PART, err));
 	}
 	return GM_OK;
@@ -195,22 +195,36 @@ static int wait_for(struct gm_copies *copies, const struct gm_schedule *schedule
 	if (copies->job[c] == NO_JOB) /* waited for and given back for another tensor */
 		return GM_OK;
 	status = gm_link_wait(copies->link, copies->job[c], NULL, err);
-	if (schedule->n_part > 1 && !schedule->copy[c].ordered) {
+	if (!schedule->copy[c].stays && !schedule->copy[c].ordered) {
 		gm_link_release(copies->link, copies->job[c]);
 		copies->job[c] = NO_JOB;
 	}
 	return status;
 }
 
+/* Those that were not ordered with the schedule and whose slots are free once all is computed that waits for copies before `first`. */
+static int order_next(struct gm_copies *copies, const struct gm_schedule *schedule, uint32_t first, uint32_t part,
+		      struct gm_error *err)
+{
+	for (uint32_t c = first; c < schedule->n_copy; c++) {
+		const struct gm_slot_copy *its = &schedule->copy[c];
+
+		if (its->stays || its->ordered)
+			continue;
+		if (its->after > first)
+			break;
+		if (copies->job[c] == NO_JOB)
+			GM_TRY(order_copy(copies, schedule, c, part, err));
+	}
+	return GM_OK;
+}
+
 static int copy(void *user, const struct gm_schedule *schedule, uint32_t first, uint32_t n, uint32_t part,
 		struct gm_error *err)
 {
 	struct gm_copies *copies = user;
-	int status = GM_OK;
+	int status = order_next(copies, schedule, first, part, err);
 
-	for (uint32_t c = first; c < first + n && status == GM_OK; c++)
-		if (schedule->n_part > 1 && !schedule->copy[c].ordered)
-			status = order_copy(copies, schedule, c, part, err);
 	for (uint32_t c = first; c < first + n && status == GM_OK; c++)
 		status = wait_for(copies, schedule, c, err);
 	return status;

@@ -1,6 +1,6 @@
 /* Copies into slots by the link (engine/link.h), beside the work: what a schedule fetches starts as soon as it is known, ahead of what
- * is admitted in the background, which lands when it has arrived. Where a schedule has several parts, each part's copies are ordered just before it
- * is computed, since a slot must not be overwritten before all rows that use it are computed.
+ * is admitted in the background, which lands when it has arrived. Where a schedule fills a slot more than once, its copies are ordered as
+ * soon as all that use it are computed.
  *
  * Without a link the plugin copies by itself, at once.
  */
@@ -29,7 +29,7 @@ void gm_copies_free(struct gm_copies *copies); /* NULL is fine */
 struct gm_slots_background gm_copies_background(struct gm_copies *copies);
 void gm_copies_set_slots(struct gm_copies *copies, struct gm_slots *slots);
 
-/* A layer's schedule is known: its copies are ordered, if it has one part. */
+/* A layer's schedule is known: those of its copies are ordered that stay. */
 int gm_copies_order(struct gm_copies *copies, const struct gm_schedule *schedule, struct gm_error *err);
 
 /* Its rows are computed. */

@@ -64,7 +64,7 @@ static int attach(struct gm_engine *engine, const char *model, struct llama_mode
 	const struct gm_settings *settings = NULL;
 
 	GM_TRY(take_policy(engine, config->policy, &settings, err));
-	if (settings->scope == GM_SCOPE_GLOBAL)
+	if (settings->scope == GM_SCOPE_GLOBAL && settings->prefill == GM_PREFILL_TOKEN)
 		gm_hook_one_by_one(context_params); /* one pool meets the layers of a token before those of the next */
 	gm_hook_load_library();
 	gm_hook_attach_options(&hook, context_params);

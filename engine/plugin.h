@@ -61,7 +61,8 @@ uint64_t gm_plugin_pool_bytes(const struct gm_plugin *plugin);
 /* Where copies come from that a schedule wants. The plugin's own copies them when a multiplication needs them. */
 struct gm_plugin_copier {
 	/* Returns when the copies first ... first + n - 1 of a schedule are there, as far as a part is concerned (the index of a piece;
-	 * GM_PLUGIN_MAX_PART: all of them). */
+	 * GM_PLUGIN_MAX_PART: all of them). All is computed that waits for the copies before them. Rows that are events of their own: the
+	 * copies of a part. One event: n may be 0, to begin with what need not wait. */
 	int (*copy)(void *user, const struct gm_schedule *schedule, uint32_t first, uint32_t n, uint32_t part,
 		    struct gm_error *err);
 	/* What is copied from goes away: returns when nothing is copied any more. */

@@ -1,37 +1,13 @@
 /* Chains: a layer's multiplications with experts and what stands between them, over the slots and as a schedule says.
  *
  * Every row and every pick (column) of a chain is computed by itself, so a chain can be computed in blocks of some of them, each through all of
- * its steps: row by row where slots must be used twice, and in a single row first the picks whose experts are there, then those that are fetched,
- * as they arrive (docs/semantics.md, R15). */
+ * its steps: row by row where slots must be used twice; and in an event, of a single row or of several, first the picks whose experts are there, then
+ * those that are fetched, as they arrive (docs/semantics.md, R15). */
 #include "engine/plugin_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-enum { MAX_STEP = 8 };
-#define IN_PLACE SIZE_MAX
-#define NO_COPY UINT32_MAX
-
-struct step {
-	struct ggml_tensor *node;
-	struct plugin_weight *weight; /* NULL: no multiplication */
-	size_t away;                  /* where in `results` its result stays until the end */
-};
-
-/* Its results are [n_out][top_k][n_row]. */
-struct chain {
-	struct plugin_backend *backend;
-	struct gm_plugin *plugin;
-	const struct gm_schedule *schedule;
-	const struct ggml_tensor *ids; /* of experts */
-	struct step step[MAX_STEP];
-	uint32_t n_step, model_layer, top_k, n_row;
-};
-
-struct block {
-	uint32_t row, n_row, pick, n_pick;
-};
 
 static double now_us(void)
 {
@@ -43,8 +19,7 @@ static double now_us(void)
 
 /* --- which nodes are a chain --- */
 
-/* The step that computes a tensor, or what it is a view of; NULL: none of the chain. */
-static const struct step *maker_of(const struct chain *chain, const struct ggml_tensor *tensor)
+const struct plugin_step *plugin_maker_of(const struct plugin_chain *chain, const struct ggml_tensor *tensor)
 {
 	for (uint32_t s = 0; s < chain->n_step; s++)
 		if (chain->step[s].node == tensor || chain->step[s].node == tensor->view_src)
@@ -53,28 +28,28 @@ static const struct step *maker_of(const struct chain *chain, const struct ggml_
 }
 
 /* A column for each pick of each row; a view of the chain's own results must not move them. */
-static bool has_picks(const struct chain *chain, const struct ggml_tensor *tensor)
+static bool has_picks(const struct plugin_chain *chain, const struct ggml_tensor *tensor)
 {
 	const struct ggml_tensor *of = tensor->view_src;
 
 	if (tensor->ne[1] != chain->top_k || tensor->ne[2] != chain->n_row || tensor->ne[3] != 1)
 		return false;
-	return !of || !maker_of(chain, tensor) ||
+	return !of || !plugin_maker_of(chain, tensor) ||
 	       (tensor->nb[1] == of->nb[1] && tensor->nb[2] == of->nb[2] &&
 		tensor->view_offs + (size_t)tensor->ne[0] * tensor->nb[0] <= of->nb[1]);
 }
 
 /* One column for all picks of a row, from before the chain. */
-static bool has_rows(const struct chain *chain, const struct ggml_tensor *tensor)
+static bool has_rows(const struct plugin_chain *chain, const struct ggml_tensor *tensor)
 {
-	return tensor->ne[1] == 1 && tensor->ne[2] == chain->n_row && tensor->ne[3] == 1 && !maker_of(chain, tensor);
+	return tensor->ne[1] == 1 && tensor->ne[2] == chain->n_row && tensor->ne[3] == 1 && !plugin_maker_of(chain, tensor);
 }
 
-static bool continues(const struct chain *chain, const struct ggml_tensor *node)
+static bool continues(const struct plugin_chain *chain, const struct ggml_tensor *node)
 {
 	const struct plugin_weight *weight = plugin_weight_of(node->src[0]);
 
-	if (chain->n_step == MAX_STEP || node->view_src || !has_picks(chain, node))
+	if (chain->n_step == PLUGIN_MAX_STEP || node->view_src || !has_picks(chain, node))
 		return false;
 	if (node->op == GGML_OP_GLU)
 		return has_picks(chain, node->src[0]) && (!node->src[1] || has_picks(chain, node->src[1]));
@@ -85,17 +60,17 @@ static bool continues(const struct chain *chain, const struct ggml_tensor *node)
 	       (has_picks(chain, node->src[1]) || has_rows(chain, node->src[1]));
 }
 
-static void add_step(struct chain *chain, struct ggml_tensor *node)
+static void add_step(struct plugin_chain *chain, struct ggml_tensor *node)
 {
-	chain->step[chain->n_step++] = (struct step){
+	chain->step[chain->n_step++] = (struct plugin_step){
 		.node = node,
 		.weight = node->op == GGML_OP_MUL_MAT_ID ? plugin_weight_of(node->src[0]) : NULL,
-		.away = IN_PLACE,
+		.away = PLUGIN_IN_PLACE,
 	};
 }
 
 /* From node `first` on, a multiplication. Returns the node after its last. */
-static int find_chain(struct chain *chain, struct ggml_cgraph *graph, int first)
+static int find_chain(struct plugin_chain *chain, struct ggml_cgraph *graph, int first)
 {
 	int end = first + 1;
 
@@ -114,7 +89,7 @@ static int find_chain(struct chain *chain, struct ggml_cgraph *graph, int first)
 }
 
 /* It has all that an expert consists of. */
-static bool is_whole(const struct chain *chain)
+static bool is_whole(const struct plugin_chain *chain)
 {
 	const struct plugin_weight *weight = chain->plugin->weight[chain->model_layer];
 	uint32_t n_multiplied = 0, n_part = 0;
@@ -137,7 +112,7 @@ static bool overlap(const struct ggml_tensor *a, const struct ggml_tensor *b)
 
 /* A node's memory is what earlier ones have computed with or left: the scheduler gives it away once they are computed, but another block of
  * them is still to come. */
-static bool is_in_the_way(const struct chain *chain, uint32_t step)
+static bool is_in_the_way(const struct plugin_chain *chain, uint32_t step)
 {
 	const struct ggml_tensor *node = chain->step[step].node;
 
@@ -147,19 +122,19 @@ static bool is_in_the_way(const struct chain *chain, uint32_t step)
 		if (s < step && overlap(node, other))
 			return true;
 		for (int i = other->op == GGML_OP_MUL_MAT_ID; i < GGML_MAX_SRC && other->src[i]; i++)
-			if (!maker_of(chain, other->src[i]) && overlap(node, other->src[i]))
+			if (!plugin_maker_of(chain, other->src[i]) && overlap(node, other->src[i]))
 				return true;
 	}
 	return false;
 }
 
 /* Before a chain is computed in several blocks. */
-static bool put_away(struct chain *chain)
+static bool put_away(struct plugin_chain *chain)
 {
 	size_t bytes = 0;
 
 	for (uint32_t s = 0; s < chain->n_step; s++) {
-		struct step *step = &chain->step[s];
+		struct plugin_step *step = &chain->step[s];
 
 		if (!is_in_the_way(chain, s))
 			continue;
@@ -169,97 +144,34 @@ static bool put_away(struct chain *chain)
 	return bytes == 0 || plugin_grow(chain->backend, &chain->backend->results, bytes);
 }
 
-static char *results_at(const struct chain *chain, size_t away)
+char *plugin_result(const struct plugin_chain *chain, const struct plugin_step *step, ggml_backend_buffer_t *buffer)
 {
-	return (char *)ggml_backend_buffer_get_base(chain->backend->results) + away;
+	bool in_place = step->away == PLUGIN_IN_PLACE;
+
+	*buffer = in_place ? plugin_buffer_of(step->node) : chain->backend->results;
+	return in_place ? step->node->data : (char *)ggml_backend_buffer_get_base(*buffer) + step->away;
 }
 
-static void bring_back(const struct chain *chain)
+static void bring_back(const struct plugin_chain *chain)
 {
 	for (uint32_t s = 0; s < chain->n_step; s++) {
-		const struct step *step = &chain->step[s];
+		const struct plugin_step *step = &chain->step[s];
 		struct ggml_tensor *from;
 
-		if (step->away == IN_PLACE)
+		if (step->away == PLUGIN_IN_PLACE)
 			continue;
 		from = ggml_dup_tensor(chain->backend->context, step->node);
-		from->data = results_at(chain, step->away);
-		from->buffer = chain->backend->results;
+		from->data = plugin_result(chain, step, &from->buffer);
 		ggml_backend_tensor_copy(from, step->node);
 	}
 	ggml_reset(chain->backend->context);
 }
 
-/* --- blocks --- */
+/* --- computing --- */
 
-static ggml_backend_buffer_t buffer_of(const struct ggml_tensor *tensor)
-{
-	return tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
-}
-
-/* A block's share of a tensor. */
-static struct ggml_tensor *share(const struct chain *chain, const struct ggml_tensor *of, const struct block *block)
-{
-	const struct step *maker = maker_of(chain, of);
-	bool by_pick = of->ne[1] == chain->top_k; /* or one for all picks of a row */
-	struct ggml_tensor *its = ggml_new_tensor_3d(chain->backend->context, of->type, of->ne[0],
-						     by_pick ? block->n_pick : of->ne[1], block->n_row);
-
-	memcpy(its->nb, of->nb, sizeof(its->nb));
-	its->data = of->data;
-	its->buffer = buffer_of(of);
-	if (maker && maker->away != IN_PLACE) {
-		its->data = results_at(chain, maker->away) + ((char *)of->data - (char *)maker->node->data);
-		its->buffer = chain->backend->results;
-	}
-	its->data = (char *)its->data + block->row * of->nb[2] + (by_pick ? block->pick * of->nb[1] : 0);
-	return its;
-}
-
-static struct ggml_tensor *share_ids(const struct chain *chain, const struct block *block)
-{
-	struct ggml_tensor *ids = plugin_ids(chain->backend, chain->top_k, block->row, block->n_row);
-
-	ids->ne[0] = block->n_pick;
-	ids->data = (int32_t *)ids->data + block->pick;
-	return ids;
-}
-
-/* A node's own ids: experts, not slots. */
-static struct ggml_tensor *share_experts(const struct chain *chain, struct ggml_tensor *of, const struct block *block)
-{
-	struct ggml_tensor *ids = ggml_view_2d(chain->backend->context, of, block->n_pick, block->n_row, of->nb[1],
-					       block->row * of->nb[1] + block->pick * of->nb[0]);
-
-	ids->buffer = buffer_of(of);
-	return ids;
-}
-
-static struct ggml_tensor *share_step(const struct chain *chain, const struct step *step, const struct block *block)
-{
-	struct ggml_tensor *its = share(chain, step->node, block);
-
-	its->op = step->node->op;
-	its->flags = step->node->flags;
-	memcpy(its->op_params, step->node->op_params, sizeof(its->op_params));
-	if (step->weight) {
-		its->src[0] = step->weight->slots->tensor;
-		its->src[1] = share(chain, step->node->src[1], block);
-		its->src[2] = share_ids(chain, block);
-		return its;
-	}
-	its->src[0] = share(chain, step->node->src[0], block);
-	if (step->node->op == GGML_OP_ADD_ID) {
-		its->src[1] = step->node->src[1];
-		its->src[2] = share_experts(chain, step->node->src[2], block);
-	} else if (step->node->src[1]) {
-		its->src[1] = share(chain, step->node->src[1], block);
-	}
-	return its;
-}
-
-/* At most MAX_BLOCK, one after the other. expert: whose picks they are, UINT32_MAX: several. */
-static enum ggml_status compute(const struct chain *chain, const struct block *block, uint32_t n, uint32_t expert)
+/* n blocks, one after the other. expert: whose picks they are, UINT32_MAX: several. */
+static enum ggml_status compute(const struct plugin_chain *chain, const struct plugin_block *block, uint32_t n,
+				uint32_t expert)
 {
 	struct plugin_backend *backend = chain->backend;
 	struct ggml_cgraph *graph = ggml_new_graph_custom(backend->context, PLUGIN_MAX_NODE, false);
@@ -267,8 +179,7 @@ static enum ggml_status compute(const struct chain *chain, const struct block *b
 	enum ggml_status status;
 
 	for (uint32_t b = 0; b < n; b++)
-		for (uint32_t s = 0; s < chain->n_step; s++)
-			ggml_graph_add_node(graph, share_step(chain, &chain->step[s], &block[b]));
+		plugin_add_block(chain, &block[b], graph);
 	status = ggml_backend_graph_compute(backend->inner, graph);
 	ggml_reset(backend->context);
 	end = now_us();
@@ -279,7 +190,7 @@ static enum ggml_status compute(const struct chain *chain, const struct block *b
 
 /* --- as the schedule says --- */
 
-static int check_schedule(const struct chain *chain)
+static int check_schedule(const struct plugin_chain *chain)
 {
 	struct gm_plugin *plugin = chain->plugin;
 	const struct gm_schedule *schedule = chain->schedule;
@@ -295,25 +206,41 @@ static int check_schedule(const struct chain *chain)
 		       chain->n_row, chain->model_layer);
 }
 
-/* The slot numbers of a whole schedule, sent once for all of its layer's chains. */
-static enum ggml_status send_slots(const struct chain *chain)
+/* Where a slot may be used by many copies, nothing is computed row by row. */
+static bool is_by_expert(const struct plugin_chain *chain)
+{
+	return chain->schedule->one_event && chain->schedule->n_copy > 0;
+}
+
+static bool send_rows(const struct plugin_chain *chain)
 {
 	struct plugin_backend *backend = chain->backend;
 	const struct gm_schedule *schedule = chain->schedule;
 
-	if (backend->n_schedule == chain->plugin->n_schedule)
-		return GGML_STATUS_SUCCESS;
 	if (!plugin_grow(backend, &backend->ids, (size_t)schedule->max_row * chain->top_k * sizeof(int32_t)))
-		return GGML_STATUS_ALLOC_FAILED;
+		return false;
 	ggml_backend_tensor_set(plugin_ids(backend, chain->top_k, 0, chain->n_row), schedule->slot, 0,
 				(size_t)chain->n_row * chain->top_k * sizeof(int32_t));
+	return true;
+}
+
+/* The slot numbers of a whole schedule, sent once for all of its layer's chains. */
+static enum ggml_status send_slots(const struct plugin_chain *chain)
+{
+	struct plugin_backend *backend = chain->backend;
+
+	if (backend->n_schedule == chain->plugin->n_schedule)
+		return GGML_STATUS_SUCCESS;
+	if (is_by_expert(chain) ? !plugin_send_picks(chain) : !send_rows(chain))
+		return GGML_STATUS_ALLOC_FAILED;
 	ggml_reset(backend->context);
 	backend->n_schedule = chain->plugin->n_schedule;
 	return GGML_STATUS_SUCCESS;
 }
 
 /* Of one tensor, or of all that an expert consists of. */
-static int get_part(const struct chain *chain, const struct plugin_weight *weight, bool whole, uint32_t first, uint32_t n)
+static int get_part(const struct plugin_chain *chain, const struct plugin_weight *weight, bool whole, uint32_t first,
+		    uint32_t n)
 {
 	struct gm_plugin *plugin = chain->plugin;
 	const struct gm_slot_copy *copy = chain->schedule->copy;
@@ -333,7 +260,7 @@ static int get_part(const struct chain *chain, const struct plugin_weight *weigh
 }
 
 /* Copies first ... first + n - 1 of the schedule are there, as far as the chain needs them. */
-static int get_copies(const struct chain *chain, uint32_t first, uint32_t n)
+static int get_copies(const struct plugin_chain *chain, uint32_t first, uint32_t n)
 {
 	struct gm_plugin_stats *stats = &chain->plugin->stats;
 	bool whole = is_whole(chain), has_all = false;
@@ -356,14 +283,14 @@ static int get_copies(const struct chain *chain, uint32_t first, uint32_t n)
 }
 
 /* Every part's rows, once its copies are there. */
-static enum ggml_status run_parts(const struct chain *chain)
+static enum ggml_status run_parts(const struct plugin_chain *chain)
 {
 	const struct gm_schedule *schedule = chain->schedule;
 	enum ggml_status status = GGML_STATUS_SUCCESS;
 	uint32_t c = 0, first = 0;
 
 	for (uint32_t p = 0; p < schedule->n_part && status == GGML_STATUS_SUCCESS; p++) {
-		const struct block block = {.row = first, .n_row = schedule->end[p] - first, .n_pick = chain->top_k};
+		const struct plugin_block block = {.row = first, .n_row = schedule->end[p] - first, .n_pick = chain->top_k};
 		uint32_t first_copy = c;
 
 		while (c < schedule->n_copy && schedule->copy[c].row < schedule->end[p])
@@ -382,15 +309,15 @@ static uint32_t copy_of(const struct gm_schedule *schedule, uint32_t pick)
 	for (uint32_t c = 0; c < schedule->n_copy; c++)
 		if ((int32_t)schedule->copy[c].slot == schedule->slot[pick])
 			return c;
-	return NO_COPY;
+	return GM_NO_COPY;
 }
 
-/* Those picks of the row that a copy is for, or none. */
-static enum ggml_status compute_picks(const struct chain *chain, uint32_t copy)
+/* Those picks of a single row that a copy is for, or none. */
+static enum ggml_status compute_in_row(const struct plugin_chain *chain, uint32_t copy)
 {
 	enum ggml_status status = GGML_STATUS_SUCCESS;
-	struct block block[PLUGIN_MAX_NODE / MAX_STEP];
-	uint32_t n = 0, expert = copy == NO_COPY ? UINT32_MAX : chain->schedule->copy[copy].expert;
+	struct plugin_block block[PLUGIN_MAX_NODE / PLUGIN_MAX_STEP];
+	uint32_t n = 0, expert = copy == GM_NO_COPY ? UINT32_MAX : chain->schedule->copy[copy].expert;
 
 	for (uint32_t pick = 0; pick < chain->top_k && status == GGML_STATUS_SUCCESS; pick++) {
 		if (copy_of(chain->schedule, pick) != copy)
@@ -403,16 +330,38 @@ static enum ggml_status compute_picks(const struct chain *chain, uint32_t copy)
 			status = compute(chain, block, n, expert);
 			n = 0;
 		}
-		block[n++] = (struct block){.n_row = 1, .pick = pick, .n_pick = 1};
+		block[n++] = (struct plugin_block){.n_row = 1, .pick = pick, .n_pick = 1};
 	}
 	return n > 0 && status == GGML_STATUS_SUCCESS ? compute(chain, block, n, expert) : status;
 }
 
-/* R15: hits and substitutes while the link copies, then what is fetched in the order of requests. */
-static enum ggml_status run_beside(const struct chain *chain)
+/* Those picks of an event that a copy is for, or none. */
+static enum ggml_status compute_picks(const struct plugin_chain *chain, uint32_t copy)
 {
-	enum ggml_status status = compute_picks(chain, NO_COPY);
+	const struct gm_schedule *schedule = chain->schedule;
+	const struct gm_slot_copy *its = copy == GM_NO_COPY ? NULL : &schedule->copy[copy];
+	uint32_t first = its ? its->first_pick : 0, end = first + (its ? its->n_pick : schedule->n_ready);
+	enum ggml_status status = GGML_STATUS_SUCCESS;
 
+	if (!schedule->one_event)
+		return compute_in_row(chain, copy);
+	for (; first < end && status == GGML_STATUS_SUCCESS; first += chain->max_pick) {
+		uint32_t n = end - first < chain->max_pick ? end - first : chain->max_pick;
+		const struct plugin_block block = {.is_brought = true, .first = first, .n = n};
+
+		status = compute(chain, &block, 1, its ? its->expert : UINT32_MAX);
+	}
+	return status;
+}
+
+/* R15: hits and substitutes while the link copies, then what is fetched in the order of requests. */
+static enum ggml_status run_beside(const struct plugin_chain *chain)
+{
+	enum ggml_status status;
+
+	if (get_copies(chain, 0, 0) < 0) /* which begins those that need not wait */
+		return GGML_STATUS_FAILED;
+	status = compute_picks(chain, GM_NO_COPY);
 	for (uint32_t c = 0; c < chain->schedule->n_copy && status == GGML_STATUS_SUCCESS; c++) {
 		if (get_copies(chain, c, 1) < 0)
 			return GGML_STATUS_FAILED;
@@ -421,7 +370,7 @@ static enum ggml_status run_beside(const struct chain *chain)
 	return status;
 }
 
-static enum ggml_status run_chain(struct chain *chain, bool beside)
+static enum ggml_status run_chain(struct plugin_chain *chain, bool beside)
 {
 	enum ggml_status status = send_slots(chain);
 
@@ -440,7 +389,7 @@ enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggm
 {
 	const struct ggml_tensor *first = ggml_graph_node(graph, node);
 	const struct plugin_weight *weight = plugin_weight_of(first->src[0]);
-	struct chain chain = {
+	struct plugin_chain chain = {
 		.backend = backend,
 		.plugin = weight->plugin,
 		.schedule = weight->plugin->schedule,
@@ -454,12 +403,14 @@ enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggm
 	*next = find_chain(&chain, graph, node);
 	if (check_schedule(&chain) < 0)
 		return GGML_STATUS_FAILED;
-	beside = chain.n_row == 1 && chain.schedule->n_copy > 0 && chain.plugin->copier.copy &&
-		 (has_picks(&chain, first->src[1]) || has_rows(&chain, first->src[1]));
+	beside = is_by_expert(&chain) || (chain.n_row == 1 && chain.schedule->n_copy > 0 && chain.plugin->copier.copy &&
+					  (has_picks(&chain, first->src[1]) || has_rows(&chain, first->src[1])));
 	if ((beside || chain.schedule->n_part > 1) && !put_away(&chain)) {
-		chain.n_step = 1; /* the multiplication alone needs no memory */
-		chain.step[0].away = IN_PLACE;
+		chain.n_step = 1; /* the multiplication alone needs no memory for results */
+		chain.step[0].away = PLUGIN_IN_PLACE;
 		*next = node + 1;
 	}
+	if (is_by_expert(&chain) && plugin_prepare_picks(&chain) < 0)
+		return chain.plugin->err.code ? GGML_STATUS_FAILED : GGML_STATUS_ALLOC_FAILED;
 	return run_chain(&chain, beside);
 }

@@ -34,6 +34,10 @@ void plugin_backend_close(struct plugin_backend *backend)
 		ggml_backend_buffer_free(backend->ids);
 	if (backend->results)
 		ggml_backend_buffer_free(backend->results);
+	if (backend->picks)
+		ggml_backend_buffer_free(backend->picks);
+	if (backend->columns)
+		ggml_backend_buffer_free(backend->columns);
 	if (backend->context)
 		ggml_free(backend->context);
 	if (backend->inner)
@@ -62,6 +66,20 @@ bool plugin_grow(const struct plugin_backend *backend, ggml_backend_buffer_t *bu
 		ggml_backend_buffer_free(*buffer);
 	*buffer = ggml_backend_buft_alloc_buffer(type, bytes);
 	return *buffer != NULL;
+}
+
+bool plugin_grow_host(struct plugin_backend *backend, size_t bytes)
+{
+	char *grown;
+
+	if (backend->host_bytes >= bytes)
+		return true;
+	grown = realloc(backend->host, bytes);
+	if (!grown)
+		return false;
+	backend->host = grown;
+	backend->host_bytes = bytes;
+	return true;
 }
 
 struct ggml_tensor *plugin_ids(const struct plugin_backend *backend, uint32_t top_k, uint32_t first, uint32_t n)
@@ -113,14 +131,8 @@ static enum ggml_status read_ids(struct operation *op)
 	struct plugin_backend *backend = op->backend;
 	size_t bytes = (op->n_row - 1) * op->ids->nb[1] + op->top_k * sizeof(int32_t);
 
-	if (backend->host_bytes < bytes) {
-		char *grown = realloc(backend->host, bytes);
-
-		if (!grown)
-			return GGML_STATUS_ALLOC_FAILED;
-		backend->host = grown;
-		backend->host_bytes = bytes;
-	}
+	if (!plugin_grow_host(backend, bytes))
+		return GGML_STATUS_ALLOC_FAILED;
 	ggml_backend_tensor_get(op->ids, backend->host, 0, bytes);
 	return GGML_STATUS_SUCCESS;
 }

@@ -93,7 +93,9 @@ struct plugin_backend {
 	ggml_backend_buffer_t ids;     /* slots of the rows under way, on the device */
 	uint64_t n_schedule;           /* which schedule's slots lie in ids; 0: none */
 	ggml_backend_buffer_t results; /* of steps whose own place is still in use, on the device */
-	char *host;                    /* ids of an operation without a schedule */
+	ggml_backend_buffer_t picks;   /* in place of ids, of an event that is computed by expert: see plugin_block.c */
+	ggml_backend_buffer_t columns; /* of picks that are brought together */
+	char *host;                    /* ids on their way */
 	size_t host_bytes;
 };
 
@@ -108,6 +110,9 @@ bool plugin_is_layout(enum ggml_op op); /* computes nothing */
 /* A buffer of the device with so many bytes, whose contents are lost if it had fewer. */
 bool plugin_grow(const struct plugin_backend *backend, ggml_backend_buffer_t *buffer, size_t bytes);
 
+/* Room for so many bytes in `host`, whose contents are lost if there was less. */
+bool plugin_grow_host(struct plugin_backend *backend, size_t bytes);
+
 /* n rows of slot numbers from row `first` on of those in the ids buffer. */
 struct ggml_tensor *plugin_ids(const struct plugin_backend *backend, uint32_t top_k, uint32_t first, uint32_t n);
 
@@ -116,7 +121,58 @@ int plugin_copy(const struct plugin_weight *weight, uint32_t expert, const struc
 
 /* --- plugin_chain.c --- */
 
+enum { PLUGIN_MAX_STEP = 8 };
+#define PLUGIN_IN_PLACE SIZE_MAX
+
+struct plugin_step {
+	struct ggml_tensor *node;
+	struct plugin_weight *weight; /* NULL: no multiplication */
+	size_t away;                  /* where in `results` its result stays until the end */
+};
+
+/* Its results are [n_out][top_k][n_row]. */
+struct plugin_chain {
+	struct plugin_backend *backend;
+	struct gm_plugin *plugin;
+	const struct gm_schedule *schedule;
+	const struct ggml_tensor *ids; /* of experts */
+	struct plugin_step step[PLUGIN_MAX_STEP];
+	uint32_t n_step, model_layer, top_k, n_row;
+	/* of an event that is computed by expert: what is computed from besides the steps' results, and how many picks at a time */
+	const struct ggml_tensor *source[2 * PLUGIN_MAX_STEP];
+	uint32_t n_source, max_pick;
+};
+
 /* The multiplication that is node `node`, which has slots, and those that follow it in its layer. *next: the node behind. */
 enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggml_cgraph *graph, int node, int *next);
+
+/* The step that computes a tensor, or what it is a view of; NULL: none of the chain. */
+const struct plugin_step *plugin_maker_of(const struct plugin_chain *chain, const struct ggml_tensor *tensor);
+
+static inline ggml_backend_buffer_t plugin_buffer_of(const struct ggml_tensor *tensor)
+{
+	return tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
+}
+
+/* Where a step's result stays. */
+char *plugin_result(const struct plugin_chain *chain, const struct plugin_step *step, ggml_backend_buffer_t *buffer);
+
+/* --- plugin_block.c --- */
+
+/* What is computed at a time: a rectangle of rows and picks, where they are; or any picks of an event, brought together. */
+struct plugin_block {
+	uint32_t row, n_row, pick, n_pick;
+	bool is_brought;
+	uint32_t first, n; /* those of the schedule's picks, at most max_pick */
+};
+
+/* The block goes through all steps. */
+void plugin_add_block(const struct plugin_chain *chain, const struct plugin_block *block, struct ggml_cgraph *graph);
+
+/* Before picks are brought together: finds the sources, and memory for max_pick. GM_ERR_UNSUPPORTED, in the plugin's error, or GM_ERR_MEMORY. */
+int plugin_prepare_picks(struct plugin_chain *chain);
+
+/* All picks of the schedule, sent to the device. */
+bool plugin_send_picks(const struct plugin_chain *chain);
 
 #endif

@@ -46,7 +46,8 @@ static int open_model(struct run *run, struct gm_error *err)
 	struct gm_cache_options cache = run->options->cache;
 
 	gm_hook_load_library();
-	if (run->options->settings->scope == GM_SCOPE_GLOBAL && hook.n_ubatch == 0)
+	if (run->options->settings->scope == GM_SCOPE_GLOBAL && run->options->settings->prefill == GM_PREFILL_TOKEN &&
+	    hook.n_ubatch == 0)
 		hook.n_ubatch = 1; /* one pool meets the layers of a token before those of the next */
 	plugin.model = run->options->model;
 	plugin.gpu = hook.n_gpu_layers != 0;

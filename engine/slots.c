@@ -35,6 +35,9 @@ struct gm_slots {
 	uint16_t *scratch; /* [n_scratch] experts */
 	uint32_t n_scratch_used;
 	uint32_t *n_row_scratch; /* [max_row] */
+	/* an event of several rows */
+	uint32_t *copy_of; /* [n_expert] an expert's copy in the schedule, GM_NO_COPY */
+	uint32_t n_bypass; /* which take the scratch slots by turns */
 };
 
 /* --- sizes --- */
@@ -55,7 +58,7 @@ uint32_t gm_slots_needed(const struct gm_core_config *config, uint32_t layer)
 	return (uint32_t)(is_all_resident(config) || fit > n_item ? n_item : fit);
 }
 
-uint32_t gm_slots_scratch(const struct gm_core_config *config, bool in_flight)
+uint32_t gm_slots_scratch(const struct gm_core_config *config, bool in_flight, bool batch)
 {
 	bool admits = config->admit.ops && config->admit.ops->substituted;
 
@@ -63,7 +66,7 @@ uint32_t gm_slots_scratch(const struct gm_core_config *config, bool in_flight)
 	for (uint32_t l = 0; l < config->n_layer; l++)
 		if (gm_slots_needed(config, l) < config->top_k || (in_flight && admits))
 			return config->top_k + 1;
-	return 1;
+	return batch ? 2 : 1;
 }
 
 /* --- life --- */
@@ -95,7 +98,8 @@ static int init_slots(struct gm_slots *s, const struct gm_slots_options *options
 	s->slot = gm_alloc(n, sizeof(*s->slot), err);
 	s->scratch = gm_alloc(s->n_scratch, sizeof(*s->scratch), err);
 	s->n_row_scratch = gm_alloc(options->max_row, sizeof(*s->n_row_scratch), err);
-	if (!s->slot_of || !s->expert || !s->slot || !s->scratch || !s->n_row_scratch)
+	s->copy_of = gm_alloc(config->n_expert, sizeof(*s->copy_of), err);
+	if (!s->slot_of || !s->expert || !s->slot || !s->scratch || !s->n_row_scratch || !s->copy_of)
 		return GM_ERR_MEMORY;
 	return gm_schedule_init(&s->schedule, options->max_row, config->top_k, most + s->n_scratch, err);
 }
@@ -137,6 +141,7 @@ void gm_slots_free(struct gm_slots *s)
 	free(s->late);
 	free(s->scratch);
 	free(s->n_row_scratch);
+	free(s->copy_of);
 	gm_schedule_free(&s->schedule);
 	free(s);
 }
@@ -239,7 +244,14 @@ static int add_copy(struct gm_slots *s, uint32_t expert, uint32_t slot, bool ord
 		.ordered = ordered,
 	};
 
+	s->copy_of[expert] = s->schedule.n_copy;
 	return gm_schedule_copy(&s->schedule, &copy, &s->err);
+}
+
+/* All rows use it before another takes its slot. */
+static uint32_t next_scratch(struct gm_slots *s)
+{
+	return pool_of(s, s->schedule.layer)->n_slot + s->n_bypass++ % s->n_scratch;
 }
 
 /* Instantly: every copy of the layer's pool has landed by now. */
@@ -278,6 +290,8 @@ static int to_scratch(struct gm_slots *s, uint32_t expert)
 {
 	uint32_t n_slot = pool_of(s, s->schedule.layer)->n_slot;
 
+	if (s->schedule.one_event)
+		return add_copy(s, expert, next_scratch(s), false);
 	if (s->n_scratch_used == s->n_scratch)
 		return gm_fail(&s->err, GM_ERR_UNSUPPORTED, "no scratch slot is left: layer %u: there are %u",
 			       s->schedule.layer, s->n_scratch);
@@ -350,16 +364,21 @@ static void on_end(struct gm_arrivals *self, const struct gm_event_log *log)
 
 /* --- rows --- */
 
-void gm_slots_begin(struct gm_slots *s, uint32_t layer, uint32_t n_row)
+void gm_slots_begin(struct gm_slots *s, uint32_t layer, uint32_t n_row, bool one_event)
 {
-	gm_schedule_begin(&s->schedule, layer, n_row);
-	s->n_decided = 0;
+	gm_schedule_begin(&s->schedule, layer, n_row, one_event);
+	s->n_decided = s->n_bypass = 0;
+	for (uint32_t e = 0; s->schedule.one_event && e < s->config->n_expert; e++)
+		s->copy_of[e] = GM_NO_COPY;
 }
 
+/* What was decided last lies there, at the latest when its copy has arrived. */
 static uint32_t slot_in_row(const struct gm_slots *s, uint32_t expert)
 {
 	uint32_t layer = s->schedule.layer;
 
+	if (s->schedule.one_event && s->copy_of[expert] != GM_NO_COPY)
+		return s->schedule.copy[s->copy_of[expert]].slot;
 	for (uint32_t i = 0; i < s->n_scratch_used; i++)
 		if (s->scratch[i] == expert)
 			return s->pool[s->n_pool == 1 ? 0 : layer].n_slot + i;
@@ -407,7 +426,8 @@ int gm_slots_decided(struct gm_slots *s, const struct gm_decision *decision, str
 		slot[r] = d->action == GM_DROP ? GM_NO_SLOT : slot_in_row(s, expert[r]);
 		assert(d->action == GM_DROP || slot[r] != GM_NO_SLOT);
 	}
-	fill_dropped(slot, top_k);
+	if (!s->schedule.one_event)
+		fill_dropped(slot, top_k);
 	s->n_row_scratch[row] = s->n_scratch_used;
 	s->n_decided++;
 	return GM_OK;
@@ -454,6 +474,40 @@ static int place_tie(struct gm_slots *s, uint32_t row, int32_t *expert, uint32_t
 	return GM_OK;
 }
 
+/* In an event of several rows an expert lies where it is resident, or where its copy goes. What is neither, the model has chosen by a tie otherwise
+ * than R2: it is copied, too. */
+static int place_in_event(struct gm_slots *s, uint32_t row, uint32_t i, uint32_t expert, struct gm_error *err)
+{
+	uint32_t top_k = s->config->top_k, layer = s->schedule.layer;
+	size_t first = (size_t)row * top_k;
+	uint32_t r = rank_of(s->expert + first, top_k, (int32_t)expert);
+	bool dropped = r < top_k && s->slot[first + r] == GM_NO_SLOT;
+
+	if (!dropped && s->copy_of[expert] == GM_NO_COPY && gm_core_residency(s->core, layer)[expert] < GM_RESIDENT &&
+	    to_scratch(s, expert) < 0)
+		return gm_fail(err, s->err.code, "%s", s->err.text);
+	s->schedule.expert[first + i] = (int32_t)expert;
+	s->schedule.copy_of[first + i] = dropped ? GM_NO_COPY : s->copy_of[expert];
+	s->schedule.slot[first + i] = (int32_t)(dropped ? GM_NO_SLOT : slot_in_row(s, expert));
+	return GM_OK;
+}
+
+/* A dropped expert is multiplied with 0: of an event of several rows, computed by expert, it takes the slot of another. */
+static void place_dropped(struct gm_slots *s)
+{
+	struct gm_schedule *schedule = &s->schedule;
+	uint32_t n = schedule->n_row * s->config->top_k, other = 0;
+
+	while (other < n && (schedule->slot[other] < 0 || schedule->copy_of[other] != GM_NO_COPY))
+		other++;
+	for (uint32_t p = 0; p < n; p++) {
+		if (schedule->slot[p] >= 0)
+			continue;
+		schedule->copy_of[p] = other < n ? GM_NO_COPY : 0;
+		schedule->slot[p] = other < n ? schedule->slot[other] : (int32_t)schedule->copy[0].slot;
+	}
+}
+
 int gm_slots_experts(struct gm_slots *s, uint32_t first, uint32_t n, int32_t *expert, bool *changed, struct gm_error *err)
 {
 	uint32_t top_k = s->config->top_k;
@@ -466,7 +520,9 @@ int gm_slots_experts(struct gm_slots *s, uint32_t first, uint32_t n, int32_t *ex
 			size_t at = (size_t)row * top_k;
 			uint32_t r = rank_of(s->expert + at, top_k, expert[i]);
 
-			if (r < top_k)
+			if (s->schedule.one_event)
+				GM_TRY(place_in_event(s, row, i, (uint32_t)expert[i], err));
+			else if (r < top_k)
 				s->schedule.slot[at + i] = (int32_t)s->slot[at + r];
 			else
 				GM_TRY(place_tie(s, row, expert, i, changed, err));
@@ -476,7 +532,14 @@ int gm_slots_experts(struct gm_slots *s, uint32_t first, uint32_t n, int32_t *ex
 
 const struct gm_schedule *gm_slots_schedule(struct gm_slots *s)
 {
-	gm_schedule_divide(&s->schedule);
+	struct gm_schedule *schedule = &s->schedule;
+
+	if (schedule->one_event && schedule->n_copy > 0)
+		place_dropped(s);
+	else if (schedule->one_event) /* computed row by row */
+		for (uint32_t row = 0; row < schedule->n_row; row++)
+			fill_dropped((uint32_t *)schedule->slot + (size_t)row * s->config->top_k, s->config->top_k);
+	gm_schedule_divide(schedule);
 	return &s->schedule;
 }
 

@@ -2,12 +2,15 @@
  * event (it is the core's arrivals), gives every expert that comes in a slot, takes back those of the evicted, and writes down as a
  * schedule what the pass has to copy before which row. Knows neither llama.cpp nor a device.
  *
- *   gm_slots_begin(slots, layer, n_row)                  the rows of a layer are there
+ *   gm_slots_begin(slots, layer, n_row, one_event)       the rows of a layer are there
  *   gm_event(core, ...); gm_slots_decided(slots, ...)    for each row: the core calls the arrivals, then the decisions are told
  *   gm_slots_experts(slots, ...)                         the experts that the model will compute, as they stand in its graph
  *   gm_slots_schedule(slots)
  *
- * An expert that is used once and not kept (a bypass) lies in a scratch slot behind the pool's own until its row is done.
+ * Rows that are one event (--prefill batch): one gm_event for all, then gm_slots_decided for each.
+ *
+ * An expert that is used once and not kept (a bypass) lies in a scratch slot behind the pool's own until its row is done, or, in an event of several
+ * rows, until all rows are that use it: then another takes its place.
  */
 #ifndef GM_ENGINE_SLOTS_H
 #define GM_ENGINE_SLOTS_H
@@ -45,8 +48,9 @@ struct gm_slots_options {
 uint32_t gm_slots_needed(const struct gm_core_config *config, uint32_t layer);
 
 /* Scratch slots that the rules can ask for in one row, and one to spare for a tie that the model breaks otherwise (R2). in_flight: background
- * copies take time, so that reserved slots cannot be evicted. */
-uint32_t gm_slots_scratch(const struct gm_core_config *config, bool in_flight);
+ * copies take time, so that reserved slots cannot be evicted. batch: events of several rows fill them by turns, so that one can be copied into while
+ * another is computed with. */
+uint32_t gm_slots_scratch(const struct gm_core_config *config, bool in_flight, bool batch);
 
 /* config must outlive the slots. NULL: GM_ERR_MEMORY. */
 struct gm_slots *gm_slots_new(const struct gm_slots_options *options, struct gm_error *err);
@@ -62,14 +66,15 @@ int gm_slots_start(struct gm_slots *slots, const struct gm_core *core,
 
 /* --- a layer of a pass --- */
 
-void gm_slots_begin(struct gm_slots *slots, uint32_t layer, uint32_t n_row);
+/* one_event: of all rows; else each is an event of its own. */
+void gm_slots_begin(struct gm_slots *slots, uint32_t layer, uint32_t n_row, bool one_event);
 
-/* What the event of the next row came to: decision [top_k] in rank order. GM_ERR_UNSUPPORTED: an expert for the CPU. */
+/* What the event came to for the next row: decision [top_k] in rank order. GM_ERR_UNSUPPORTED: an expert for the CPU. */
 int gm_slots_decided(struct gm_slots *slots, const struct gm_decision *decision, struct gm_error *err);
 
 /* The model's selection [n][top_k] for rows first ... first + n - 1, in the order in which its graph has them. An expert that no decision is
- * about (a tie that the model broke otherwise than R2) takes a scratch slot; where none is left, the decision's expert takes its place, and
- * *changed is set. */
+ * about (a tie that the model broke otherwise than R2) takes a scratch slot; where none is left in a row's own event, the decision's expert takes its
+ * place, and *changed is set. */
 int gm_slots_experts(struct gm_slots *slots, uint32_t first, uint32_t n, int32_t *expert, bool *changed,
 		     struct gm_error *err);
 

@@ -518,8 +518,6 @@ int gm_plan_land(struct gm_plan *plan, const struct gm_settings *s, const struct
 	if (plan->config.timed)
 		return gm_fail(err, GM_ERR_USAGE, "simulated times beside measured arrivals: --hw %.60s: leave it out",
 			       s->profile->name);
-	if (s->prefill == GM_PREFILL_BATCH)
-		return gm_fail(err, GM_ERR_USAGE, "arrivals are row by row: --prefill batch: --prefill token");
 	if (!trace_hash)
 		return gm_fail(err, GM_ERR_USAGE, "a trace on a pipe: --arrivals %.60s: give it as a file", landings->path);
 	if (strcmp(trace_hash, landings->trace_hash) != 0)

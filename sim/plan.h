@@ -41,7 +41,7 @@ void gm_plan_free(struct gm_plan *plan);
 int gm_plan_policy_hash(const struct gm_plan *plan, const struct gm_settings *settings, char *hash, struct gm_error *err);
 
 /* Makes copies in the background land as they did in a run of this trace, which must outlive the plan. GM_ERR_USAGE: a run of another trace or under
- * other settings, a plan with times, --prefill batch. */
+ * other settings, a plan with times. */
 int gm_plan_land(struct gm_plan *plan, const struct gm_settings *settings, const struct gm_trace *trace,
 		 const struct gm_landings *landings, struct gm_error *err);
 

@@ -152,7 +152,7 @@ static void start(struct engine *e, uint64_t seed, enum gm_scope scope, const ch
 	e->copies = gm_copies_new(&e->plugin, &copies, &err);
 	assert_non_null(e->copies);
 	slots.config = &e->config;
-	slots.n_scratch = gm_slots_scratch(&e->config, true);
+	slots.n_scratch = gm_slots_scratch(&e->config, true, false);
 	slots.background = gm_copies_background(e->copies);
 	e->slots = gm_slots_new(&slots, &err);
 	e->scratch = gm_scratch_new(N_EXPERT, TOP_K, &err);
@@ -234,7 +234,8 @@ static int compute_parts(struct engine *e, const struct gm_schedule *schedule, c
 
 		while (c < schedule->n_copy && schedule->copy[c].row < schedule->end[p])
 			c++;
-		GM_TRY(get_copies(e, schedule, first, c - first, whole, err));
+		if (c > first)
+			GM_TRY(get_copies(e, schedule, first, c - first, whole, err));
 		for (; row < schedule->end[p]; row++)
 			for (uint32_t i = 0; i <= schedule->n_copy; i++)
 				check_picks(e, schedule, expert, row, i);
@@ -269,7 +270,7 @@ static int run_layer(struct engine *e, uint32_t layer, uint32_t n_row, uint64_t 
 	const struct gm_schedule *schedule;
 	bool changed = false;
 
-	gm_slots_begin(e->slots, layer, n_row);
+	gm_slots_begin(e->slots, layer, n_row, false);
 	for (size_t row = 0; row < n_row; row++)
 		GM_TRY(decide(e, layer, token + row, expert + row * TOP_K, err));
 	GM_TRY(gm_slots_experts(e->slots, 0, n_row, expert, &changed, err));

@@ -149,7 +149,7 @@ static void start(struct bench *b, uint64_t seed, enum gm_scope scope, const cha
 	assert_ok(gm_miss_parse(miss, &b->config.miss, &err), &err);
 	assert_ok(gm_admit_parse(admit, &b->config.admit, &err), &err);
 	assert_ok(gm_core_check(&b->config, &err), &err);
-	options.n_scratch = b->n_scratch = gm_slots_scratch(&b->config, takes_time);
+	options.n_scratch = b->n_scratch = gm_slots_scratch(&b->config, takes_time, false);
 	if (takes_time)
 		options.background =
 			(struct gm_slots_background){.queue = queue, .poll = poll, .promote = promote, .user = b};
@@ -250,7 +250,7 @@ static void run_layer(struct bench *b, uint32_t layer, uint32_t n_row, uint64_t 
 	bool changed = false;
 	struct gm_error err = {0};
 
-	gm_slots_begin(b->slots, layer, n_row);
+	gm_slots_begin(b->slots, layer, n_row, false);
 	for (uint32_t row = 0; row < n_row; row++) {
 		struct gm_rows rows = {.n = 1, .ranked = ranked[row], .n_ranked = n_expert, .gate = gate};
 
@@ -368,7 +368,7 @@ static void test_parts(void **state)
 
 	(void)state;
 	assert_ok(gm_schedule_init(&s, 4, 1, 2, &err), &err);
-	gm_schedule_begin(&s, 0, 4);
+	gm_schedule_begin(&s, 0, 4, false);
 	for (int i = 0; i < 3; i++)
 		assert_ok(gm_schedule_copy(&s, &copies[i], &err), &err);
 	for (int i = 0; i < 4; i++)
@@ -378,7 +378,7 @@ static void test_parts(void **state)
 	assert_int_equal(s.n_part, 2);
 	assert_int_equal(s.end[0], 2);
 	assert_int_equal(s.end[1], 4);
-	gm_schedule_begin(&s, 1, 0);
+	gm_schedule_begin(&s, 1, 0, false);
 	gm_schedule_divide(&s);
 	assert_int_equal(s.n_part, 0);
 	gm_schedule_free(&s);
@@ -394,7 +394,7 @@ static void test_cpu_is_refused(void **state)
 	start(&b, 1, GM_SCOPE_LAYER, "lru", "fetch", "fetch", false);
 	for (uint32_t r = 0; r < b.config.top_k; r++)
 		decision[r] = (struct gm_decision){.action = GM_CPU, .expert = (uint16_t)r};
-	gm_slots_begin(b.slots, 0, 1);
+	gm_slots_begin(b.slots, 0, 1, false);
 	assert_int_equal(gm_slots_decided(b.slots, decision, &err), GM_ERR_UNSUPPORTED);
 	stop(&b);
 }
