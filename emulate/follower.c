@@ -66,9 +66,10 @@ void gm_follower_free(struct gm_follower *f)
 int gm_follower_set_watch(struct gm_follower *f, const struct gm_follower_watch *watch, struct gm_error *err)
 {
 	f->watch = watch;
-	if (watch->arrivals)
+	if (watch->arrivals) {
 		f->core = gm_core_init(f->core, &f->config->core, watch->arrivals, f->scratch);
-	start(f);
+		start(f);
+	}
 	return watch->start(watch->user, f->core, err);
 }
 

@@ -91,6 +91,7 @@ struct engine {
 	struct gm_copies *copies;
 	struct gm_slots *slots;
 	struct fixture_random random;
+	bool batch; /* a pass is one event */
 	uint64_t n_row, n_part, n_copy, n_late, n_landed;
 };
 
@@ -122,7 +123,7 @@ static void fill(struct gm_plugin *plugin)
 }
 
 static void start(struct engine *e, uint64_t seed, enum gm_scope scope, const char *evict, const char *miss,
-		  struct gm_throttle throttle)
+		  struct gm_throttle throttle, bool batch)
 {
 	struct gm_copies_options copies = {
 		.n_layer = N_LAYER, .n_expert = N_EXPERT, .n_slot = N_LAYER * MAX_SLOT, .throttle = throttle};
@@ -131,6 +132,7 @@ static void start(struct engine *e, uint64_t seed, enum gm_scope scope, const ch
 
 	memset(e, 0, sizeof(*e));
 	fixture_random_begin(&e->random, seed, "copies");
+	e->batch = batch;
 	e->plugin.n_good = -1;
 	e->plugin.shared = scope == GM_SCOPE_GLOBAL;
 	fill(&e->plugin);
@@ -152,7 +154,7 @@ static void start(struct engine *e, uint64_t seed, enum gm_scope scope, const ch
 	e->copies = gm_copies_new(&e->plugin, &copies, &err);
 	assert_non_null(e->copies);
 	slots.config = &e->config;
-	slots.n_scratch = gm_slots_scratch(&e->config, true, false);
+	slots.n_scratch = gm_slots_scratch(&e->config, true, batch);
 	slots.background = gm_copies_background(e->copies);
 	e->slots = gm_slots_new(&slots, &err);
 	e->scratch = gm_scratch_new(N_EXPERT, TOP_K, &err);
@@ -243,23 +245,60 @@ static int compute_parts(struct engine *e, const struct gm_schedule *schedule, c
 	return GM_OK;
 }
 
-/* A row's event and decisions; expert [TOP_K] out. */
-static int decide(struct engine *e, uint32_t layer, uint64_t token, int32_t *expert, struct gm_error *err)
+/* Picks first ... first + n - 1 in the schedule's order find their experts. */
+static void check_brought(struct engine *e, const struct gm_schedule *schedule, const int32_t *expert, uint32_t first,
+			  uint32_t n)
 {
-	static const double gate[TOP_K] = {0.5, 0.3, 0.2};
+	for (uint32_t i = first; i < first + n; i++) {
+		uint32_t place = schedule->pick[i];
+
+		assert_memory_equal(&device(&e->plugin, schedule->layer)[schedule->slot[place]],
+				    &e->plugin.host[schedule->layer][expert[place]], sizeof(struct expert));
+	}
+}
+
+/* One event: by expert, with both tensors at once, or twice, for one after the other. */
+static int compute_event(struct engine *e, const struct gm_schedule *schedule, const int32_t *expert, struct gm_error *err)
+{
+	bool whole = random_below(&e->random, 2) == 0;
+
+	GM_TRY(get_copies(e, schedule, 0, 0, whole, err));
+	check_brought(e, schedule, expert, 0, schedule->n_ready);
+	for (uint32_t c = 0; c < schedule->n_copy; c++) {
+		GM_TRY(get_copies(e, schedule, c, 1, whole, err));
+		check_brought(e, schedule, expert, schedule->copy[c].first_pick, schedule->copy[c].n_pick);
+	}
+	return GM_OK;
+}
+
+static void rank(struct engine *e, uint16_t *ranked)
+{
 	/* the first experts are liked */
 	uint32_t from = random_below(&e->random, 1 + random_below(&e->random, N_EXPERT));
 	uint32_t step = 1 + random_below(&e->random, N_EXPERT - 1);
-	struct gm_decision decision[TOP_K];
-	uint16_t ranked[N_EXPERT];
-	const struct gm_rows rows = {.n = 1, .ranked = ranked, .n_ranked = N_EXPERT, .gate = gate};
 
 	for (uint32_t i = 0; i < N_EXPERT; i++)
 		ranked[i] = (uint16_t)((from + i * step) % N_EXPERT);
+}
+
+/* An event of n rows and its decisions; expert [n][TOP_K] out. */
+static int decide(struct engine *e, uint32_t layer, uint64_t token, uint32_t n, int32_t *expert, struct gm_error *err)
+{
+	static const double gates[TOP_K] = {0.5, 0.3, 0.2};
+	struct gm_decision decision[MAX_ROW * TOP_K];
+	uint16_t ranked[MAX_ROW * N_EXPERT];
+	double gate[MAX_ROW * TOP_K];
+	const struct gm_rows rows = {.n = n, .ranked = ranked, .n_ranked = N_EXPERT, .gate = gate};
+
+	for (size_t row = 0; row < n; row++) {
+		rank(e, ranked + row * N_EXPERT);
+		memcpy(gate + row * TOP_K, gates, sizeof(gates));
+	}
 	GM_TRY(gm_event(e->core, layer, token, &rows, NULL, false, decision, err));
-	GM_TRY(gm_slots_decided(e->slots, decision, err));
-	for (uint32_t r = 0; r < TOP_K; r++)
-		expert[r] = decision[r].action == GM_SUBSTITUTE ? decision[r].substitute : decision[r].expert;
+	for (size_t row = 0; row < n; row++)
+		GM_TRY(gm_slots_decided(e->slots, decision + row * TOP_K, err));
+	for (size_t p = 0; p < (size_t)n * TOP_K; p++)
+		expert[p] = decision[p].action == GM_SUBSTITUTE ? decision[p].substitute : decision[p].expert;
 	return GM_OK;
 }
 
@@ -270,15 +309,20 @@ static int run_layer(struct engine *e, uint32_t layer, uint32_t n_row, uint64_t 
 	const struct gm_schedule *schedule;
 	bool changed = false;
 
-	gm_slots_begin(e->slots, layer, n_row, false);
-	for (size_t row = 0; row < n_row; row++)
-		GM_TRY(decide(e, layer, token + row, expert + row * TOP_K, err));
+	uint32_t n_together = e->batch ? n_row : 1;
+
+	gm_slots_begin(e->slots, layer, n_row, e->batch);
+	for (size_t row = 0; row < n_row; row += n_together)
+		GM_TRY(decide(e, layer, token + row, n_together, expert + row * TOP_K, err));
 	GM_TRY(gm_slots_experts(e->slots, 0, n_row, expert, &changed, err));
 	schedule = gm_slots_schedule(e->slots);
 	GM_TRY(gm_copies_order(e->copies, schedule, err));
-	if (n_row == 1) {
+	if (n_row == 1 || e->batch)
 		GM_TRY(gm_slots_end(e->slots, err));
+	if (n_row == 1) {
 		GM_TRY(compute_row(e, schedule, expert, err));
+	} else if (e->batch) {
+		GM_TRY(compute_event(e, schedule, expert, err));
 	} else {
 		GM_TRY(compute_parts(e, schedule, expert, err));
 	}
@@ -294,8 +338,8 @@ static int run_layer(struct engine *e, uint32_t layer, uint32_t n_row, uint64_t 
 static int run(struct engine *e, uint32_t n_pass, struct gm_error *err)
 {
 	for (uint32_t pass = 0; pass < n_pass; pass++) {
-		uint32_t n_row =
-			e->plugin.shared || random_below(&e->random, 2) ? 1 : 1 + random_below(&e->random, MAX_ROW);
+		bool one_by_one = e->plugin.shared && !e->batch;
+		uint32_t n_row = one_by_one || random_below(&e->random, 2) ? 1 : 1 + random_below(&e->random, MAX_ROW);
 
 		for (uint32_t layer = 0; layer < N_LAYER; layer++)
 			GM_TRY(run_layer(e, layer, n_row, e->n_row, err));
@@ -305,7 +349,7 @@ static int run(struct engine *e, uint32_t n_pass, struct gm_error *err)
 
 /* --- tests --- */
 
-static void test_random(void **state)
+static void run_random(bool batch)
 {
 	static const char *const evicts[] = {"lru", "fifo", "lfu", "lfu-decay:8"};
 	static const char *const misses[] = {"fetch", "threshold:0.3", "first-choice", "substitute"};
@@ -313,10 +357,9 @@ static void test_random(void **state)
 	struct engine e, sum = {0};
 	struct gm_error err = {0};
 
-	(void)state;
 	for (uint64_t seed = 0; seed < 64; seed++) {
 		start(&e, seed, seed / 32 ? GM_SCOPE_GLOBAL : GM_SCOPE_LAYER, evicts[seed % 4], misses[seed / 4 % 4],
-		      throttles[seed / 16 % 2]);
+		      throttles[seed / 16 % 2], batch);
 		assert_ok(run(&e, 40, &err), &err);
 		again(&e); /* with copies still under way */
 		assert_ok(run(&e, 10, &err), &err);
@@ -334,6 +377,18 @@ static void test_random(void **state)
 	assert_true(sum.n_part < sum.n_row && sum.n_copy && sum.n_late && sum.n_landed);
 }
 
+static void test_random(void **state)
+{
+	(void)state;
+	run_random(false);
+}
+
+static void test_random_batch(void **state)
+{
+	(void)state;
+	run_random(true);
+}
+
 /* The error comes back from whatever needs the copies, now or soon; then all goes on from the start. */
 static void test_copy_fails(void **state)
 {
@@ -341,11 +396,11 @@ static void test_copy_fails(void **state)
 
 	(void)state;
 	for (int n_good = 0; n_good < 16; n_good += 3)
-		for (int in_background = 0; in_background < 2; in_background++) {
+		for (int kind = 0; kind < 4; kind++) {
 			struct gm_error err = {0};
 
-			start(&e, 100 + (uint64_t)n_good, GM_SCOPE_LAYER, "lru", in_background ? "substitute" : "fetch",
-			      (struct gm_throttle){0});
+			start(&e, 100 + (uint64_t)n_good, GM_SCOPE_LAYER, "lru", kind % 2 ? "substitute" : "fetch",
+			      (struct gm_throttle){0}, kind / 2);
 			e.plugin.n_good = n_good;
 			/* as many passes as the link's thread needs to come to it */
 			assert_fails(run(&e, 1000000, &err), GM_ERR_IO, "out of order", &err);
@@ -360,6 +415,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_random_batch),
 		cmocka_unit_test(test_copy_fails),
 	};
 

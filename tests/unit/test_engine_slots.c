@@ -38,7 +38,7 @@ struct bench {
 	uint32_t content[N_LAYER][MAX_SLOT]; /* the device: item in each slot, as copied */
 	struct flight flight[MAX_SLOT];
 	uint32_t n_flight;
-	bool takes_time;
+	bool takes_time, batch;
 	uint64_t n_late, n_tie, n_part, n_row, n_changed, n_copy;
 };
 
@@ -125,19 +125,25 @@ static void await(struct bench *b, uint32_t layer, uint32_t expert)
 
 /* --- life --- */
 
-static void start(struct bench *b, uint64_t seed, enum gm_scope scope, const char *evict, const char *miss,
-		  const char *admit, bool takes_time)
+/* How events come: each row by itself, or all of a pass; copies in the background at once, or beside the work. */
+struct way {
+	enum gm_scope scope;
+	bool takes_time, batch;
+};
+
+static void start(struct bench *b, uint64_t seed, struct way way, const char *evict, const char *miss, const char *admit)
 {
 	struct gm_slots_options options = {.config = &b->config, .max_row = MAX_ROW};
 	struct gm_error err = {0};
 
 	memset(b, 0, sizeof(*b));
 	fixture_random_begin(&b->random, seed, "slots");
-	b->takes_time = takes_time;
+	b->takes_time = way.takes_time;
+	b->batch = way.batch;
 	b->config = (struct gm_core_config){.n_layer = N_LAYER,
 					    .n_expert = 6 + below(b, MAX_EXPERT - 5),
 					    .top_k = 1 + below(b, MAX_K),
-					    .scope = scope,
+					    .scope = way.scope,
 					    .n_slot = b->n_slot,
 					    .expert_bytes = b->bytes};
 	for (int l = 0; l < N_LAYER; l++) {
@@ -149,8 +155,8 @@ static void start(struct bench *b, uint64_t seed, enum gm_scope scope, const cha
 	assert_ok(gm_miss_parse(miss, &b->config.miss, &err), &err);
 	assert_ok(gm_admit_parse(admit, &b->config.admit, &err), &err);
 	assert_ok(gm_core_check(&b->config, &err), &err);
-	options.n_scratch = b->n_scratch = gm_slots_scratch(&b->config, takes_time, false);
-	if (takes_time)
+	options.n_scratch = b->n_scratch = gm_slots_scratch(&b->config, way.takes_time, way.batch);
+	if (way.takes_time)
 		options.background =
 			(struct gm_slots_background){.queue = queue, .poll = poll, .promote = promote, .user = b};
 	b->slots = gm_slots_new(&options, &err);
@@ -197,10 +203,68 @@ static void model_row(struct bench *b, const struct gm_decision *decision, const
 		plain &= d->action == GM_USE || d->action == GM_FETCH;
 		expert[(r + shift) % k] = d->action == GM_SUBSTITUTE ? d->substitute : d->expert;
 	}
-	for (uint32_t t = 0; plain && t < k && below(b, 10) == 0; t++) {
+	for (uint32_t t = 0; plain && t < k && k + t < b->config.n_expert && below(b, 10) == 0; t++) {
 		expert[(k - 1 - t + shift) % k] = ranked[k + t];
 		b->n_tie++;
 	}
+}
+
+static void make(struct bench *b, uint32_t layer, const struct gm_slot_copy *copy)
+{
+	if (copy->ordered)
+		await(b, layer, copy->expert);
+	else
+		copy_in(b, layer, copy->expert, copy->slot);
+}
+
+/* Picks first ... first + n - 1 in the schedule's order find their experts. */
+static void look(struct bench *b, const struct gm_schedule *schedule, uint32_t first, uint32_t n, const int32_t *expert,
+		 const struct gm_decision *decision, bool *seen)
+{
+	uint32_t k = b->config.top_k;
+
+	for (uint32_t i = first; i < first + n; i++) {
+		uint32_t place = schedule->pick[i];
+		const struct gm_decision *its = decision + place / k * k;
+		bool dropped = false;
+
+		for (uint32_t r = 0; r < k; r++)
+			dropped |= its[r].action == GM_DROP && its[r].expert == expert[place];
+		assert_false(seen[place]);
+		seen[place] = true;
+		assert_int_equal(schedule->expert[place], expert[place]);
+		if (!dropped)
+			assert_int_equal(device(b, schedule->layer)[schedule->slot[place]],
+					 schedule->layer * b->config.n_expert + (uint32_t)expert[place]);
+	}
+}
+
+/* Those that stay are made first; every other as early as the schedule allows, while others are computed. */
+static void compute_event(struct bench *b, const struct gm_schedule *schedule, const int32_t *expert,
+			  const struct gm_decision *decision)
+{
+	uint32_t next = 0, n = schedule->n_row * b->config.top_k;
+	bool seen[MAX_ROW * MAX_K] = {false};
+
+	for (uint32_t c = 0; c < schedule->n_copy; c++)
+		if (schedule->copy[c].stays)
+			make(b, schedule->layer, &schedule->copy[c]);
+	for (uint32_t c = 0; c <= schedule->n_copy; c++) { /* all that waits for copies before c is computed */
+		for (; next < schedule->n_copy && (schedule->copy[next].stays || schedule->copy[next].after <= c); next++)
+			if (!schedule->copy[next].stays)
+				make(b, schedule->layer, &schedule->copy[next]);
+		if (c == 0)
+			look(b, schedule, 0, schedule->n_ready, expert, decision, seen);
+		if (c < schedule->n_copy) {
+			assert_true(next > c);
+			look(b, schedule, schedule->copy[c].first_pick, schedule->copy[c].n_pick, expert, decision, seen);
+		}
+	}
+	assert_int_equal(next, schedule->n_copy);
+	for (uint32_t p = 0; p < n; p++)
+		assert_true(seen[p]);
+	b->n_part += schedule->n_copy + 1;
+	b->n_row += schedule->n_row;
 }
 
 /* Makes the copies of each part, then looks into the slots of its rows. */
@@ -211,14 +275,8 @@ static void compute(struct bench *b, const struct gm_schedule *schedule, const i
 
 	for (uint32_t p = 0; p < schedule->n_part; p++) {
 		assert_true(schedule->end[p] > row);
-		for (; c < schedule->n_copy && schedule->copy[c].row < schedule->end[p]; c++) {
-			const struct gm_slot_copy *its = &schedule->copy[c];
-
-			if (its->ordered)
-				await(b, layer, its->expert);
-			else
-				copy_in(b, layer, its->expert, its->slot);
-		}
+		for (; c < schedule->n_copy && schedule->copy[c].row < schedule->end[p]; c++)
+			make(b, layer, &schedule->copy[c]);
 		for (; row < schedule->end[p]; row++)
 			for (uint32_t i = 0; i < k; i++) {
 				int32_t slot = schedule->slot[row * k + i];
@@ -243,23 +301,30 @@ static void compute(struct bench *b, const struct gm_schedule *schedule, const i
 static void run_layer(struct bench *b, uint32_t layer, uint32_t n_row, uint64_t token)
 {
 	uint32_t k = b->config.top_k, n_expert = b->config.n_expert;
-	uint16_t ranked[MAX_ROW][MAX_EXPERT];
+	uint16_t ranked[MAX_ROW * MAX_EXPERT];
 	struct gm_decision decision[MAX_ROW * MAX_K];
 	int32_t expert[MAX_ROW * MAX_K] = {0}, before[MAX_ROW * MAX_K];
-	double gate[MAX_K];
+	double gate[MAX_ROW * MAX_K];
+	const struct gm_schedule *schedule;
 	bool changed = false;
 	struct gm_error err = {0};
 
-	gm_slots_begin(b->slots, layer, n_row, false);
+	gm_slots_begin(b->slots, layer, n_row, b->batch);
 	for (uint32_t row = 0; row < n_row; row++) {
-		struct gm_rows rows = {.n = 1, .ranked = ranked[row], .n_ranked = n_expert, .gate = gate};
-
-		random_ranking(b, ranked[row]);
+		random_ranking(b, ranked + row * n_expert);
 		for (uint32_t r = 0; r < k; r++)
-			gate[r] = (double)(k - r) * 2 / (double)(k * (k + 1));
-		assert_ok(gm_event(b->core, layer, token + row, &rows, NULL, false, decision + row * k, &err), &err);
+			gate[row * k + r] = (double)(k - r) * 2 / (double)(k * (k + 1));
+	}
+	for (uint32_t row = 0; row < n_row; row++) {
+		const struct gm_rows rows = {.n = b->batch ? n_row : 1,
+					     .ranked = ranked + row * n_expert,
+					     .n_ranked = n_expert,
+					     .gate = gate + row * k};
+
+		if (row == 0 || !b->batch)
+			assert_ok(gm_event(b->core, layer, token + row, &rows, NULL, true, decision + row * k, &err), &err);
 		assert_ok(gm_slots_decided(b->slots, decision + row * k, &err), &err);
-		model_row(b, decision + row * k, ranked[row], expert + row * k);
+		model_row(b, decision + row * k, ranked + row * n_expert, expert + row * k);
 	}
 	memcpy(before, expert, sizeof(before));
 	for (uint32_t row = 0; row < n_row;) { /* in one or more calls */
@@ -270,7 +335,11 @@ static void run_layer(struct bench *b, uint32_t layer, uint32_t n_row, uint64_t 
 	}
 	assert_int_equal(changed, memcmp(before, expert, n_row * k * sizeof(*expert)) != 0);
 	b->n_changed += changed;
-	compute(b, gm_slots_schedule(b->slots), expert, decision);
+	schedule = gm_slots_schedule(b->slots);
+	if (schedule->one_event && schedule->n_copy > 0)
+		compute_event(b, schedule, expert, decision);
+	else
+		compute(b, schedule, expert, decision);
 	assert_ok(gm_slots_end(b->slots, &err), &err);
 }
 
@@ -287,7 +356,7 @@ static void check_resident(struct bench *b)
 		}
 }
 
-static void run_case(uint64_t seed, enum gm_scope scope, bool takes_time, struct bench *sum)
+static void run_case(uint64_t seed, struct way way, struct bench *sum)
 {
 	static const char *const evicts[] = {"lru", "fifo", "lfu", "lfu-decay:8", "nop"};
 	static const char *const misses[] = {"fetch", "threshold:0.3", "first-choice", "substitute", "drop:0.3"};
@@ -295,17 +364,17 @@ static void run_case(uint64_t seed, enum gm_scope scope, bool takes_time, struct
 	struct bench b;
 	uint64_t token = 0;
 
-	start(&b, seed, scope, evicts[seed % 5], misses[seed / 5 % 5], seed / 25 % 2 ? "background:0.2" : "fetch",
-	      takes_time);
+	start(&b, seed, way, evicts[seed % 5], misses[seed / 5 % 5], seed / 25 % 2 ? "background:0.2" : "fetch");
 	for (int pass = 0; pass < 30; pass++) {
-		uint32_t n_row = scope == GM_SCOPE_GLOBAL || below(&b, 2) ? 1 : 1 + below(&b, MAX_ROW);
+		bool one_by_one = way.scope == GM_SCOPE_GLOBAL && !way.batch;
+		uint32_t n_row = one_by_one || below(&b, 2) ? 1 : 1 + below(&b, MAX_ROW);
 
 		for (uint32_t layer = 0; layer < N_LAYER; layer++)
 			run_layer(&b, layer, n_row, token);
 		token += n_row;
 		check_resident(&b);
 	}
-	if (!takes_time) { /* from the start again */
+	if (!way.takes_time) { /* from the start again */
 		gm_core_reset(b.core);
 		assert_ok(gm_slots_start(b.slots, b.core, put, &b, &err), &err);
 		check_resident(&b);
@@ -320,41 +389,55 @@ static void run_case(uint64_t seed, enum gm_scope scope, bool takes_time, struct
 	stop(&b);
 }
 
-static void run_cases(enum gm_scope scope, bool takes_time)
+static void run_cases(struct way way)
 {
 	struct bench sum = {0};
 
 	for (uint64_t seed = 0; seed < 400; seed++)
-		run_case(seed, scope, takes_time, &sum);
+		run_case(seed, way, &sum);
 	print_message("%llu rows in %llu parts, %llu copies, %llu late, %llu ties, %llu of them by R2\n",
 		      (unsigned long long)sum.n_row, (unsigned long long)sum.n_part, (unsigned long long)sum.n_copy,
 		      (unsigned long long)sum.n_late, (unsigned long long)sum.n_tie, (unsigned long long)sum.n_changed);
-	assert_true(sum.n_copy && sum.n_tie && sum.n_changed && (sum.n_late > 0) == takes_time);
-	assert_true(scope == GM_SCOPE_GLOBAL || sum.n_part < sum.n_row);
+	assert_true(sum.n_copy && sum.n_tie && (way.batch || sum.n_changed) && (sum.n_late > 0) == way.takes_time);
+	assert_true(way.scope == GM_SCOPE_GLOBAL || way.batch || sum.n_part < sum.n_row);
 }
 
 static void test_layer(void **state)
 {
 	(void)state;
-	run_cases(GM_SCOPE_LAYER, false);
+	run_cases((struct way){.scope = GM_SCOPE_LAYER});
 }
 
 static void test_global(void **state)
 {
 	(void)state;
-	run_cases(GM_SCOPE_GLOBAL, false);
+	run_cases((struct way){.scope = GM_SCOPE_GLOBAL});
 }
 
 static void test_layer_in_flight(void **state)
 {
 	(void)state;
-	run_cases(GM_SCOPE_LAYER, true);
+	run_cases((struct way){.scope = GM_SCOPE_LAYER, .takes_time = true});
 }
 
 static void test_global_in_flight(void **state)
 {
 	(void)state;
-	run_cases(GM_SCOPE_GLOBAL, true);
+	run_cases((struct way){.scope = GM_SCOPE_GLOBAL, .takes_time = true});
+}
+
+static void test_batch(void **state)
+{
+	(void)state;
+	run_cases((struct way){.scope = GM_SCOPE_LAYER, .batch = true});
+	run_cases((struct way){.scope = GM_SCOPE_GLOBAL, .batch = true});
+}
+
+static void test_batch_in_flight(void **state)
+{
+	(void)state;
+	run_cases((struct way){.scope = GM_SCOPE_LAYER, .batch = true, .takes_time = true});
+	run_cases((struct way){.scope = GM_SCOPE_GLOBAL, .batch = true, .takes_time = true});
 }
 
 /* By hand: two slots, one expert a row. Row 2 wants a third expert and evicts that of row 0, so it begins a part; row 3 goes with it. */
@@ -384,6 +467,35 @@ static void test_parts(void **state)
 	gm_schedule_free(&s);
 }
 
+/* By hand: three rows of one expert each, one slot and two of scratch. What stays is made at once; the third bypass waits for the first. */
+static void test_event(void **state)
+{
+	static const struct gm_slot_copy copies[] = {
+		{.slot = 0, .expert = 5}, {.slot = 1, .expert = 6}, {.slot = 2, .expert = 7}, {.slot = 1, .expert = 8}};
+	static const uint32_t copy_of[] = {3, 0, GM_NO_COPY, 3, 1, 2};
+	static const int32_t slots[] = {1, 0, 3, 1, 1, 2};
+	struct gm_schedule s;
+	struct gm_error err = {0};
+
+	(void)state;
+	assert_ok(gm_schedule_init(&s, 6, 1, 4, &err), &err);
+	gm_schedule_begin(&s, 0, 6, true);
+	for (int i = 0; i < 4; i++)
+		assert_ok(gm_schedule_copy(&s, &copies[i], &err), &err);
+	memcpy(s.slot, slots, sizeof(slots));
+	memcpy(s.copy_of, copy_of, sizeof(copy_of));
+	gm_schedule_divide(&s);
+	assert_true(s.one_event && s.n_part == 1 && s.n_ready == 1 && s.pick[0] == 2);
+	assert_true(s.copy[0].stays && !s.copy[1].stays && s.copy[2].stays && !s.copy[3].stays);
+	assert_true(s.copy[1].after == 0 && s.copy[3].after == 2);
+	assert_int_equal(s.copy[3].n_pick, 2);
+	assert_int_equal(s.pick[s.copy[3].first_pick], 0);
+	assert_int_equal(s.pick[s.copy[3].first_pick + 1], 3);
+	gm_schedule_begin(&s, 0, 1, true);
+	assert_false(s.one_event); /* a single row is computed as ever */
+	gm_schedule_free(&s);
+}
+
 static void test_cpu_is_refused(void **state)
 {
 	struct gm_decision decision[MAX_K];
@@ -391,7 +503,7 @@ static void test_cpu_is_refused(void **state)
 	struct bench b;
 
 	(void)state;
-	start(&b, 1, GM_SCOPE_LAYER, "lru", "fetch", "fetch", false);
+	start(&b, 1, (struct way){.scope = GM_SCOPE_LAYER}, "lru", "fetch", "fetch");
 	for (uint32_t r = 0; r < b.config.top_k; r++)
 		decision[r] = (struct gm_decision){.action = GM_CPU, .expert = (uint16_t)r};
 	gm_slots_begin(b.slots, 0, 1, false);
@@ -405,6 +517,8 @@ int main(void)
 		cmocka_unit_test(test_layer),           cmocka_unit_test(test_global),
 		cmocka_unit_test(test_layer_in_flight), cmocka_unit_test(test_global_in_flight),
 		cmocka_unit_test(test_parts),           cmocka_unit_test(test_cpu_is_refused),
+		cmocka_unit_test(test_batch),           cmocka_unit_test(test_batch_in_flight),
+		cmocka_unit_test(test_event),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
