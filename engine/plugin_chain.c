@@ -385,6 +385,24 @@ static enum ggml_status run_chain(struct plugin_chain *chain, bool beside)
 	return status;
 }
 
+/* For results that must stay, and for picks that are brought together. */
+static int get_memory(struct plugin_chain *chain)
+{
+	if (!put_away(chain))
+		return GM_ERR_MEMORY;
+	return is_by_expert(chain) ? plugin_prepare_picks(chain) : GM_OK;
+}
+
+/* The first multiplication by itself: its result may lie where the scheduler wants it. */
+static void leave_alone(struct plugin_chain *chain)
+{
+	chain->n_step = 1;
+	chain->step[0].away = PLUGIN_IN_PLACE;
+	if (chain->backend->results)
+		ggml_backend_buffer_free(chain->backend->results);
+	chain->backend->results = NULL;
+}
+
 enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggml_cgraph *graph, int node, int *next)
 {
 	const struct ggml_tensor *first = ggml_graph_node(graph, node);
@@ -399,18 +417,20 @@ enum ggml_status plugin_compute_chain(struct plugin_backend *backend, struct ggm
 		.n_row = (uint32_t)first->src[2]->ne[1],
 	};
 	bool beside;
+	int status;
 
 	*next = find_chain(&chain, graph, node);
 	if (check_schedule(&chain) < 0)
 		return GGML_STATUS_FAILED;
 	beside = is_by_expert(&chain) || (chain.n_row == 1 && chain.schedule->n_copy > 0 && chain.plugin->copier.copy &&
 					  (has_picks(&chain, first->src[1]) || has_rows(&chain, first->src[1])));
-	if ((beside || chain.schedule->n_part > 1) && !put_away(&chain)) {
-		chain.n_step = 1; /* the multiplication alone needs no memory for results */
-		chain.step[0].away = PLUGIN_IN_PLACE;
+	status = beside || chain.schedule->n_part > 1 ? get_memory(&chain) : GM_OK;
+	if (status == GM_ERR_MEMORY) {
+		leave_alone(&chain);
 		*next = node + 1;
+		status = get_memory(&chain);
 	}
-	if (is_by_expert(&chain) && plugin_prepare_picks(&chain) < 0)
-		return chain.plugin->err.code ? GGML_STATUS_FAILED : GGML_STATUS_ALLOC_FAILED;
+	if (status < 0)
+		return status == GM_ERR_MEMORY ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_FAILED;
 	return run_chain(&chain, beside);
 }

@@ -122,10 +122,12 @@ static void open_run(struct engined *run, const char *path, uint32_t n_ubatch)
 	engined_open(run, path, &options, all);
 }
 
-static void compare_all(const char *path, uint32_t n_ubatch)
+static void compare_all(const char *path, uint32_t n_ubatch, const char *prefill, const char *scope)
 {
 	static const char *const misses[] = {"threshold:0.1", "first-choice"};
-	static const char *const caches[] = {"3", "6", "60%"};
+	static const char *const slots[] = {"3", "6", "60%"}, *const shares[] = {"10%", "25%", "60%"};
+	uint64_t few = strcmp(prefill, "batch") == 0 ? 1 : 20; /* an event of many rows leaves less that is not pinned */
+	const char *const *caches = strcmp(scope, "global") == 0 ? shares : slots;
 	const struct gm_cache_options options = {.beside = true,
 						 .throttle = {.latency_us = 1500}}; /* a token's time or more */
 	struct gm_counters sum = {0};
@@ -135,29 +137,38 @@ static void compare_all(const char *path, uint32_t n_ubatch)
 	open_run(&run, path, n_ubatch);
 	for (size_t m = 0; m < 2; m++)
 		for (size_t c = 0; c < 3; c++) {
-			const char *const option[] = {"cache", caches[c], "miss",           misses[m], "evict",
-						      "lfu",   "admit",   "background:0.1", NULL};
+			const char *const option[] = {"cache", caches[c],        "miss",    misses[m], "evict",       "lfu",
+						      "admit", "background:0.1", "prefill", prefill,   "cache-scope", scope,
+						      NULL};
 
 			n_landed += compare(&run, option, options, 1, &sum);
 		}
 	tell(&run, &sum, n_landed);
-	assert_true(sum.late_hits >= 20 && n_landed >= 20 && sum.evictions && sum.fetches && sum.hits);
+	assert_true(sum.late_hits >= few && n_landed >= few && sum.evictions && sum.fetches && sum.hits);
 	engined_close(&run);
 }
 
 static void test_tokens(void **state)
 {
 	(void)state;
-	compare_all(support_fixture("qwen3moe"), 1);
-	compare_all(support_fixture("deepseek2-groups"), 1);
+	compare_all(support_fixture("qwen3moe"), 1, "token", "layer");
+	compare_all(support_fixture("deepseek2-groups"), 1, "token", "layer");
 }
 
 /* Decided layer by layer, replayed token by token. */
 static void test_passes(void **state)
 {
 	(void)state;
-	compare_all(support_fixture("qwen3moe"), 16);
-	compare_all(support_fixture("olmoe"), 45);
+	compare_all(support_fixture("qwen3moe"), 16, "token", "layer");
+	compare_all(support_fixture("olmoe"), 45, "token", "layer");
+}
+
+/* Decided and replayed pass by pass. */
+static void test_batch(void **state)
+{
+	(void)state;
+	compare_all(support_fixture("qwen3moe"), 3, "batch", "layer");
+	compare_all(support_fixture("olmoe"), 3, "batch", "global");
 }
 
 /* One pool, whose victims are of any layer; a cache that is emptied while copies are under way; warm-up; at once. */
@@ -190,6 +201,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_batch),
 		cmocka_unit_test(test_settings),
 	};
 

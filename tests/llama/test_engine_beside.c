@@ -102,10 +102,11 @@ static void compare(struct both *both, const char *const *option, struct gm_thro
 	free(its);
 }
 
-static void compare_all(const char *path, uint32_t n_ubatch)
+static void compare_all(const char *path, uint32_t n_ubatch, const char *prefill, const char *scope)
 {
 	static const char *const misses[] = {"threshold:0.1", "first-choice", "substitute"};
-	static const char *const caches[] = {"3", "6", "60%"};
+	static const char *const slots[] = {"3", "6", "60%"}, *const shares[] = {"10%", "25%", "60%"};
+	const char *const *caches = strcmp(scope, "global") == 0 ? shares : slots;
 	static const struct gm_throttle throttles[] = {{0}, {.latency_us = 1000}}; /* about a token's time */
 	struct gm_counters sum = {0};
 	size_t n_landed = 0;
@@ -115,14 +116,16 @@ static void compare_all(const char *path, uint32_t n_ubatch)
 	for (size_t m = 0; m < 3; m++)
 		for (size_t c = 0; c < 3; c++)
 			for (size_t t = 0; t < 2; t++) {
-				const char *const option[] = {"cache", caches[c], "miss",           misses[m], "evict",
-							      "lfu",   "admit",   "background:0.1", NULL};
+				const char *const option[] = {
+					"cache",          caches[c], "miss",  misses[m],     "evict", "lfu", "admit",
+					"background:0.1", "prefill", prefill, "cache-scope", scope,   NULL};
 
 				compare(&both, option, throttles[t], &sum, &n_landed);
 			}
-	print_message("%s, passes of %u: %llu hits, %llu late hits, %llu fetches, %llu bypasses, %llu substitutions, %llu "
+	print_message("%s, passes of %u, %s, %s: %llu hits, %llu late hits, %llu fetches, %llu bypasses, %llu "
+		      "substitutions, %llu "
 		      "background copies, %zu of them landed by themselves\n",
-		      gm_hook_model(both.stock)->name, n_ubatch, (unsigned long long)sum.hits,
+		      gm_hook_model(both.stock)->name, n_ubatch, prefill, scope, (unsigned long long)sum.hits,
 		      (unsigned long long)sum.late_hits, (unsigned long long)sum.fetches, (unsigned long long)sum.bypasses,
 		      (unsigned long long)sum.substitutions, (unsigned long long)sum.background_copies, n_landed);
 	assert_true(sum.hits && sum.late_hits && sum.fetches && sum.bypasses && sum.substitutions && n_landed);
@@ -132,15 +135,22 @@ static void compare_all(const char *path, uint32_t n_ubatch)
 static void test_tokens(void **state)
 {
 	(void)state;
-	compare_all(support_fixture("qwen3moe"), 1);
-	compare_all(support_fixture("deepseek2-groups"), 1);
+	compare_all(support_fixture("qwen3moe"), 1, "token", "layer");
+	compare_all(support_fixture("deepseek2-groups"), 1, "token", "layer");
 }
 
 static void test_passes(void **state)
 {
 	(void)state;
-	compare_all(support_fixture("qwen3moe"), 16);
-	compare_all(support_fixture("olmoe"), 45);
+	compare_all(support_fixture("qwen3moe"), 16, "token", "layer");
+	compare_all(support_fixture("olmoe"), 45, "token", "layer");
+}
+
+static void test_batch(void **state)
+{
+	(void)state;
+	compare_all(support_fixture("qwen3moe"), 3, "batch", "layer");
+	compare_all(support_fixture("olmoe"), 3, "batch", "global");
 }
 
 /* One pool, and a cache that is emptied while copies are under way. */
@@ -231,18 +241,20 @@ static void test_copy_fails(void **state)
 {
 	const char *const fetch[] = {"cache", "25%", NULL};
 	const char *const background[] = {"cache", "60%", "miss", "substitute", "admit", "background:0.05", NULL};
-	static const uint32_t ubatches[] = {1, 32};
+	const char *const batch[] = {"cache", "25%", "prefill", "batch", NULL};
+	static const uint32_t ubatches[] = {1, 32, 32};
 
 	(void)state;
-	for (size_t u = 0; u < 2; u++)
+	for (size_t u = 0; u < 3; u++)
 		for (int n_good = 0; n_good < 200; n_good += 37) {
+			const char *const *option = u == 2 ? batch : fetch;
 			struct both both;
 
 			open_both(&both, support_fixture("qwen3moe"), ubatches[u]);
-			check_failure(&both, fetch, n_good, GM_ERR_IO, "a copy failed");
+			check_failure(&both, option, n_good, GM_ERR_IO, "a copy failed");
 			close_both(&both);
 			open_both(&both, support_fixture("qwen3moe"), ubatches[u]);
-			check_failure(&both, fetch, n_good, GM_LINK_LOST, "the device is gone");
+			check_failure(&both, option, n_good, GM_LINK_LOST, "the device is gone");
 			close_both(&both);
 		}
 	/* what is in the background fails, too, though nobody waits for it */
@@ -267,10 +279,8 @@ static void test_copy_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_passes),
-		cmocka_unit_test(test_settings),
-		cmocka_unit_test(test_copy_fails),
+		cmocka_unit_test(test_tokens),   cmocka_unit_test(test_passes),     cmocka_unit_test(test_batch),
+		cmocka_unit_test(test_settings), cmocka_unit_test(test_copy_fails),
 	};
 
 	return cmocka_run_group_tests(tests, support_begin, support_end);

@@ -29,9 +29,9 @@ static struct gm_hook_options device_options(uint32_t n_ubatch)
 	return options;
 }
 
-static void compare(const char *path, uint32_t n_ubatch, bool beside)
+static void compare(const char *path, uint32_t n_ubatch, bool beside, const char *prefill, const char *scope)
 {
-	const char *const option[] = {"cache", "25%", "evict", "lfu", NULL};
+	const char *const option[] = {"cache", "25%", "evict", "lfu", "prefill", prefill, "cache-scope", scope, NULL};
 	const struct gm_cache_options cache = {.beside = beside};
 	const struct fake_cuda_options fake = {.seed = 1};
 	struct gm_hook_options options = device_options(n_ubatch);
@@ -68,8 +68,12 @@ static void test_exact(void **state)
 	(void)state;
 	for (unsigned i = 0; i < GM_FIXTURE_N_RECORDABLE; i++)
 		for (int beside = 0; beside < 2; beside++) {
-			compare(support_fixture(fixture_info(i)->name), 1, beside);
-			compare(support_fixture(fixture_info(i)->name), 16, beside);
+			const char *path = support_fixture(fixture_info(i)->name);
+
+			compare(path, 1, beside, "token", "layer");
+			compare(path, 16, beside, "token", "layer");
+			compare(path, 16, beside, "batch", "layer");
+			compare(path, 16, beside, "batch", "global");
 		}
 }
 
@@ -172,19 +176,17 @@ static size_t least_bytes(const struct gm_hook_options *options, const char *con
 
 /* Room for the slots, but not for results that must stay away while another part is computed: then the multiplications are computed one by one,
  * and each tensor's share of an expert is copied by itself. */
-static void test_no_room_for_results(void **state)
+static void check_no_room(const char *prefill, size_t few_bytes)
 {
-	const char *const option[] = {"cache", "25%", NULL};
+	const char *const option[] = {"cache", "25%", "prefill", prefill, NULL};
 	const struct gm_cache_options cache = {.beside = true};
 	struct gm_hook_options options = device_options(16);
 	struct gm_engine_stats stats[2];
 	size_t least = least_bytes(&options, option), n;
 	float *output[2];
 
-	(void)state;
 	for (int large = 0; large < 2; large++) {
-		/* 2 KB are enough for the slots' numbers, and half of a part's first results */
-		const struct fake_cuda_options fake = {.seed = 1, .device_bytes = least + (large ? 1 << 20 : 2048)};
+		const struct fake_cuda_options fake = {.seed = 1, .device_bytes = least + (large ? 1 << 20 : few_bytes)};
 		struct gm_error err = {0};
 		struct engined run;
 		int32_t token[N];
@@ -207,6 +209,13 @@ static void test_no_room_for_results(void **state)
 	free(output[0]);
 	free(output[1]);
 	gpu.reset(&(struct fake_cuda_options){.seed = 1});
+}
+
+static void test_no_room_for_results(void **state)
+{
+	(void)state;
+	check_no_room("token", 2048); /* enough for the slots' numbers, and half of a part's first results */
+	check_no_room("batch", 8192); /* and for a few picks that are brought together */
 }
 
 int main(void)

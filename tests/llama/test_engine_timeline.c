@@ -150,6 +150,9 @@ static void compare(struct engined *run, struct gm_cache_options options, const 
 
 static const char *const policy[] = {"cache", "6", "miss", "first-choice", "evict", "lfu", "admit", "background:0.1", NULL};
 
+static const char *const batch[] = {"cache",   "6",     "miss", "first-choice", "evict", "lfu", "admit", "background:0.1",
+				    "prefill", "batch", NULL};
+
 static void test_memory(void **state)
 {
 	const struct gm_cache_options slow = {.throttle = {.latency_us = 500}}, as_it_is = {0};
@@ -163,6 +166,8 @@ static void test_memory(void **state)
 		engined_open(&run, support_fixture("qwen3moe"), &options, policy);
 		compare(&run, slow, policy, ubatches[u] == 1, false);
 		compare(&run, as_it_is, policy, false, false);
+		compare(&run, slow, batch, true, false);
+		compare(&run, as_it_is, batch, false, false);
 		engined_close(&run);
 	}
 }
