@@ -9,9 +9,9 @@
 
 enum { N = 40 };
 
-static void compare(struct gm_plugin_options plugin, const char *path, uint32_t n_ubatch, bool beside)
+static void compare(struct gm_plugin_options plugin, const char *path, uint32_t n_ubatch, bool beside, const char *prefill)
 {
-	const char *const option[] = {"cache", "25%", "evict", "lfu", NULL};
+	const char *const option[] = {"cache", "25%", "evict", "lfu", "prefill", prefill, NULL};
 	const struct gm_cache_options cache = {.beside = beside};
 	struct gm_hook_options options = support_options(n_ubatch);
 	struct gm_hook *stock = support_open(path, &options);
@@ -53,15 +53,17 @@ static void test_exact(void **state)
 	(void)state;
 	for (size_t p = 0; p < 3; p++)
 		for (int beside = 0; beside < 2; beside++) {
-			compare(plugins[p], support_fixture("qwen3moe"), 1, beside);
-			compare(plugins[p], support_fixture("deepseek2-groups"), 16, beside);
-			compare(plugins[p], TINYMOE, 16, beside);
+			compare(plugins[p], support_fixture("qwen3moe"), 1, beside, "token");
+			compare(plugins[p], support_fixture("deepseek2-groups"), 16, beside, "token");
+			compare(plugins[p], TINYMOE, 16, beside, "token");
+			compare(plugins[p], TINYMOE, 16, beside, "batch");
 		}
 	assert_ok(fixture_write_split("mixtral", support_path("parts"), 1, 3, &err), &err);
-	compare(plugins[1], support_path("parts-00001-of-00003.gguf"), 16, true);
+	compare(plugins[1], support_path("parts-00001-of-00003.gguf"), 16, true, "token");
 	assert_ok(fixture_write("gpt-oss", support_path("typed.gguf"), 1, "q4_0", &err), &err);
-	compare(plugins[1], support_path("typed.gguf"), 16, false);
-	compare(plugins[2], support_path("typed.gguf"), 16, true);
+	compare(plugins[1], support_path("typed.gguf"), 16, false, "token");
+	compare(plugins[2], support_path("typed.gguf"), 16, true, "token");
+	compare(plugins[2], support_path("typed.gguf"), 16, true, "batch");
 }
 
 /* A file that is cut off while it is in use (olmoe's ends with experts, the rest of it is mapped by llama.cpp): the pass that needs what is gone
@@ -69,7 +71,6 @@ static void test_exact(void **state)
 static void test_file_gets_short(void **state)
 {
 	static const struct gm_plugin_options plugin = {.experts = GM_EXPERT_STORE_READ};
-	const char *const option[] = {"cache", "2", NULL};
 	const char *path = support_path("short.gguf");
 	struct gm_hook_options options = support_options(8);
 	struct gm_error err = {0};
@@ -80,8 +81,9 @@ static void test_file_gets_short(void **state)
 
 	(void)state;
 	support_tokens(token, N, 3);
-	for (int beside = 0; beside < 2; beside++) {
-		const struct gm_cache_options cache = {.beside = beside};
+	for (int kind = 0; kind < 4; kind++) {
+		const char *const option[] = {"cache", "2", "prefill", kind / 2 ? "batch" : "token", NULL};
+		const struct gm_cache_options cache = {.beside = kind % 2};
 
 		assert_ok(fixture_write("olmoe", path, 1, NULL, &err), &err);
 		assert_int_equal(stat(path, &status), 0);

@@ -49,7 +49,7 @@ static char *last_line(char *text)
 
 static void test_host(void **state)
 {
-	char all[4096], quarter[4096], rule[4096], pool[4096], mine[4096], command[1024];
+	char all[4096], quarter[4096], rule[4096], pool[4096], batch[4096], mine[4096], command[1024];
 
 	(void)state;
 	run_host("128", "fetch-all", all, sizeof(all));
@@ -59,11 +59,15 @@ static void test_host(void **state)
 	assert_non_null(strstr(last_line(mine), "of experts were in a slot"));
 	run_host("25% --cache-scope global", "fetch-all", pool, sizeof(pool)); /* the prompt's tokens come one by one */
 	assert_non_null(strstr(last_line(pool), "of experts were in a slot"));
+	run_host("25% --cache-scope global --prefill batch", "fetch-all", batch,
+		 sizeof(batch)); /* the prompt is one event */
+	assert_non_null(strstr(last_line(batch), "of experts were in a slot"));
 	print_message("%s%s%s", all, quarter, rule);
 	assert_non_null(strstr(last_line(all), "of experts were in a slot"));
 	assert_string_not_equal(last_line(quarter), last_line(rule));
 	assert_string_equal(all, quarter); /* the text is the model's own */
 	assert_string_equal(all, pool);
+	assert_string_equal(all, batch);
 	assert_string_not_equal(all, rule);
 	snprintf(command, sizeof(command),
 		 "%s/bin/engine run -m %s -p 'Once upon a time' -n 32 -t 1 -q --policy rule-0.15 --cache 25%%",
