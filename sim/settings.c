@@ -20,7 +20,7 @@ const struct gm_option gm_policy_options[] = {
 	{GM_OPTION_EVICT, 0, "evict", "NAME[:ARG]", "what leaves when room is needed [lru]"},
 	{GM_OPTION_MISS, 0, "miss", "NAME[:ARG]", "what a miss does [fetch]"},
 	{GM_OPTION_ADMIT, 0, "admit", "NAME[:ARG]", "fetch, or background:WEIGHT for copies beside the work [fetch]"},
-	{GM_OPTION_PREFILL, 0, "prefill", "token|batch", "prompts token by token, or in the passes recorded [token]"},
+	{GM_OPTION_PREFILL, 0, "prefill", "token|batch", "prompts token by token, or each pass as one event [token]"},
 	{GM_OPTION_HW, 0, "hw", "NAME|FILE", "hardware profile; instant: only count [" GM_DEFAULT_PROFILE "]"},
 	{GM_OPTION_WARMUP, 0, "warmup", "N", "leave the first N tokens out of every statistic [0]"},
 	{GM_OPTION_RESET, 0, "reset-per-sequence", NULL, "begin every sequence with a fresh cache"},
