@@ -339,17 +339,21 @@ static enum ggml_status compute_in_row(const struct plugin_chain *chain, uint32_
 static enum ggml_status compute_picks(const struct plugin_chain *chain, uint32_t copy)
 {
 	const struct gm_schedule *schedule = chain->schedule;
-	const struct gm_slot_copy *its = copy == GM_NO_COPY ? NULL : &schedule->copy[copy];
-	uint32_t first = its ? its->first_pick : 0, end = first + (its ? its->n_pick : schedule->n_ready);
+	uint32_t first = 0, end = schedule->n_ready, expert = UINT32_MAX;
 	enum ggml_status status = GGML_STATUS_SUCCESS;
 
 	if (!schedule->one_event)
 		return compute_in_row(chain, copy);
+	if (copy != GM_NO_COPY) {
+		first = schedule->copy[copy].first_pick;
+		end = first + schedule->copy[copy].n_pick;
+		expert = schedule->copy[copy].expert;
+	}
 	for (; first < end && status == GGML_STATUS_SUCCESS; first += chain->max_pick) {
 		uint32_t n = end - first < chain->max_pick ? end - first : chain->max_pick;
 		const struct plugin_block block = {.is_brought = true, .first = first, .n = n};
 
-		status = compute(chain, &block, 1, its ? its->expert : UINT32_MAX);
+		status = compute(chain, &block, 1, expert);
 	}
 	return status;
 }
