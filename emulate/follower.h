@@ -30,8 +30,8 @@ int gm_follower_begin_sequence(struct gm_follower *follower, struct gm_error *er
 void gm_follower_begin_pass(struct gm_follower *follower, uint64_t first_token, uint32_t n);
 
 /* Rows of one layer of the pass under way, from its row number `first` on; rows->token is not looked at. Each row is an event of its
- * own, or with --prefill batch all rows of the pass that the layer has are one event, which must then come in one call. decision [n][top_k] out, may be
- * NULL. */
+ * own, or with --prefill batch all rows of the pass that the layer has are one event, which must then come in one call. decision [n][top_k]
+ * out, may be NULL. */
 int gm_follower_rows(struct gm_follower *follower, uint32_t layer, uint32_t first, const struct gm_rows *rows,
 		     struct gm_decision *decision, struct gm_error *err);
 

@@ -38,8 +38,9 @@ struct gm_engine_config {
 };
 
 /* Sets what the cache needs in both parameters: tensor_buft_overrides (before those that are there) and cb_eval, which must be empty; with one pool
- * for all layers n_ubatch too, to 1, so that a batch is computed token by token (unless the policy has --prefill batch). Reads the model's facts from a pass over one token, for which it loads the model for a moment (mapped, on the CPU). NULL on failure: GM_ERR_USAGE
- * (options that make no sense, or that a forward pass cannot give), GM_ERR_UNSUPPORTED, GM_ERR_FORMAT, GM_ERR_IO, GM_ERR_MEMORY. */
+ * for all layers n_ubatch too, to 1, so that a batch is computed token by token (unless the policy has --prefill batch). Reads the model's
+ * facts from a pass over one token, for which it loads the model for a moment (mapped, on the CPU). NULL on failure: GM_ERR_USAGE (options that
+ * make no sense, or that a forward pass cannot give), GM_ERR_UNSUPPORTED, GM_ERR_FORMAT, GM_ERR_IO, GM_ERR_MEMORY. */
 struct gm_engine *gm_engine_attach(const char *model, struct llama_model_params *model_params,
 				   struct llama_context_params *context_params, const struct gm_engine_config *config,
 				   struct gm_error *err);

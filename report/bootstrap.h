@@ -22,7 +22,8 @@ struct gm_estimate {
 		high; /* NaN with fewer than two units, without a value, and where less than half of the samples give one */
 };
 
-/* Numbers [n_value] from the units that were drawn [n]: indices, in any order and repeated. What is not finite is no value: such samples are left out. */
+/* Numbers [n_value] from the units that were drawn [n]: indices, in any order and repeated. What is not finite is no value: such samples are left
+ * out. */
 typedef void gm_bootstrap_statistic(void *data, const size_t *unit, size_t n, double *value);
 
 /* Estimates [n_value] from n_unit units. */

@@ -57,8 +57,8 @@ static void correlate(struct view *v, size_t n, double *value)
 	value[1] = gm_spearman(v->x, v->y, n, v->order, v->rank);
 }
 
-/* Perplexity change in percent from sums over n tokens: negative log-likelihood less the baseline's (d), and the baseline's. What is rounding of the sums is none: it
- * would be ranked. */
+/* Perplexity change in percent from sums over n tokens: negative log-likelihood less the baseline's (d), and the baseline's. What is rounding
+ * of the sums is none: it would be ranked. */
 static double change(double d, double baseline, double n)
 {
 	return fabs(d) <= 1e-12 * baseline ? 0 : 100 * expm1(d / n);

@@ -19,8 +19,8 @@ struct gm_profile {
 	bool instant; /* the built-in profile "instant": counts only */
 };
 
-/* A path (it holds a '/' or ends in .json, or is "-": standard input) or a name: "instant", or NAME.json in $GATEMASS_PROFILES, the installed profiles, or
- * sim/profiles of the source tree. Errors name the known profiles, or the key that is wrong. Release with gm_profile_free. */
+/* A path (it holds a '/' or ends in .json, or is "-": standard input) or a name: "instant", or NAME.json in $GATEMASS_PROFILES, the installed
+ * profiles, or sim/profiles of the source tree. Errors name the known profiles, or the key that is wrong. Release with gm_profile_free. */
 int gm_profile_load(const char *name_or_path, struct gm_profile *profile, struct gm_error *err);
 void gm_profile_free(struct gm_profile *profile);
 

@@ -53,8 +53,8 @@ struct gm_sweep {
 };
 
 /* Runs all points. 0 also where points are impossible, or all of them because the trace is damaged (they have an error, n_failed counts
- * them); an error ends everything: no memory, no room for temporary files, a trace that is on a pipe and needed twice. trace, settings, preloads and options must outlive the sweep. Release with gm_sweep_free, also
- * after a failure. */
+ * them); an error ends everything: no memory, no room for temporary files, a trace that is on a pipe and needed twice. trace, settings, preloads
+ * and options must outlive the sweep. Release with gm_sweep_free, also after a failure. */
 int gm_sweep_run(struct gm_sweep *sweep, struct gm_trace *trace, const struct gm_settings *settings, size_t n_point,
 		 struct gm_preloads *preloads, const struct gm_sweep_options *options, struct gm_error *err);
 void gm_sweep_free(struct gm_sweep *sweep);

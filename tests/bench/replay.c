@@ -3,8 +3,8 @@
  *	build/bench/replay TRACE [--once] [--only NAME] [--points N]
  *
  * A lookup is one pick of one configuration. Decoding is measured apart from replaying. A line is name, number of units, unit, ns a unit, the
- * best of three rounds (--once: one round, for counting instructions). --points: only the first N points of a grid. scripts/bench.sh makes the trace, runs this plainly and under
- * callgrind, and prints the table.
+ * best of three rounds (--once: one round, for counting instructions). --points: only the first N points of a grid. scripts/bench.sh makes the
+ * trace, runs this plainly and under callgrind, and prints the table.
  */
 #include "policies/table.h"
 #include "sim/curve.h"
