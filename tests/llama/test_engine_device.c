@@ -79,10 +79,12 @@ static void test_exact(void **state)
 
 /* --- computing while copies are under way --- */
 
-/* A link whose first copies go on until the device has come to an expert's last multiplication, or for a while. */
+/* A link whose copies go on until the device has come to an expert's last multiplication, or for a while: not every event has one to compute, and a
+ * busy machine may not come to it. */
 struct slow {
 	struct gm_link_ops plugin;
-	int n_tried, n_seen;
+	int n_tried;
+	bool seen;
 };
 
 static int slow_copy(void *user, void *to, size_t offset, const void *from, size_t bytes, struct gm_error *err)
@@ -91,10 +93,10 @@ static int slow_copy(void *user, void *to, size_t offset, const void *from, size
 	struct slow *slow = user;
 	unsigned long before = fake_gpu_n_down();
 
-	if (slow->n_tried++ < 40) {
+	if (!slow->seen && slow->n_tried++ < 400) {
 		for (int i = 0; i < 500 && fake_gpu_n_down() == before; i++)
 			nanosleep(&moment, NULL);
-		slow->n_seen += fake_gpu_n_down() != before;
+		slow->seen = fake_gpu_n_down() != before;
 	}
 	return slow->plugin.copy(slow->plugin.user, to, offset, from, bytes, err);
 }
@@ -126,8 +128,8 @@ static void test_beside(void **state)
 	assert_ok(gm_plugin_link_ops(run.plugin, &slow.plugin, &err), &err);
 	assert_ok(engined_with(&run, option, &cache, &err), &err);
 	assert_ok(engined_run(&run, token, N, NULL, &err), &err);
-	print_message("experts were computed during %d of %d copies\n", slow.n_seen, 40);
-	assert_true(slow.n_tried > 40 && slow.n_seen > 0);
+	print_message("experts were computed during copy %d\n", slow.n_tried);
+	assert_true(slow.seen);
 	engined_close(&run);
 }
 
