@@ -10,6 +10,7 @@ int main(int argc, char **argv)
 	struct llama_model_params mparams = llama_model_default_params();
 	struct llama_context_params cparams = llama_context_default_params();
 	const struct gm_engine_config config = {.policy = argc == 4 ? argv[3] : NULL};
+	cparams.n_threads = cparams.n_threads_batch = 1;
 	struct gm_error err = {.text = "usage: host MODEL.gguf PROMPT POLICY"};
 	struct gm_engine *engine = argc == 4 ? gm_engine_attach(argv[1], &mparams, &cparams, &config, &err) : NULL;
 	if (!engine)
