@@ -1,7 +1,6 @@
 /* R7 for one row: which picks are hits. */
 #include "policies/core_private.h"
-
-#define VECTOR_PICK 16 /* picks of a vector */
+#include "policies/resident.h"
 
 static void classify_plain(struct event *ev)
 {
@@ -34,29 +33,10 @@ static uint64_t find_misses_plain(const uint8_t *residency, const uint16_t *pick
 }
 
 #if GM_HAVE_X86
-/* Residency of four experts, a byte each. Byte by byte: a gather reads four bytes for each, and has to wait where one of them was written a moment
- * ago. */
-GM_AVX2 static inline __m128i look_up(const uint8_t *residency, const uint16_t *pick)
-{
-	__m128i present = _mm_cvtsi32_si128(residency[pick[0]]);
-
-	present = _mm_insert_epi8(present, residency[pick[1]], 1);
-	present = _mm_insert_epi8(present, residency[pick[2]], 2);
-	return _mm_insert_epi8(present, residency[pick[3]], 3);
-}
-
-/* Classes of n <= 16 picks, a byte each; those behind them are of no pick. A class is GM_RESIDENT less the residency, at least 0. */
+/* Classes of n <= GM_LOOK_UP_VECTOR picks, a byte each; those behind them are of no pick. A class is GM_RESIDENT less the residency, at least 0. */
 GM_AVX2 static inline __m128i classes(const uint8_t *residency, const uint16_t *pick, uint32_t n)
 {
-	__m128i low = look_up(residency, pick), high = _mm_setzero_si128();
-
-	if (n > 4)
-		low = _mm_unpacklo_epi32(low, look_up(residency, pick + 4));
-	if (n > 8)
-		high = look_up(residency, pick + 8);
-	if (n > 12)
-		high = _mm_unpacklo_epi32(high, look_up(residency, pick + 12));
-	return _mm_subs_epu8(_mm_set1_epi8(GM_RESIDENT), _mm_unpacklo_epi64(low, high));
+	return _mm_subs_epu8(_mm_set1_epi8(GM_RESIDENT), gm_residency_of(residency, pick, n));
 }
 
 /* Which of n classes are no hits. */
@@ -84,8 +64,8 @@ GM_AVX2 static void classify_avx2(struct event *ev)
 	uint32_t *end = s->missed;
 	uint64_t missed = 0;
 
-	for (uint32_t r = 0, left = ev->top_k; left > 0; r += VECTOR_PICK) {
-		uint32_t n = left < VECTOR_PICK ? left : VECTOR_PICK;
+	for (uint32_t r = 0, left = ev->top_k; left > 0; r += GM_LOOK_UP_VECTOR) {
+		uint32_t n = left < GM_LOOK_UP_VECTOR ? left : GM_LOOK_UP_VECTOR;
 		__m128i class = classes(residency, pick + r, n);
 		unsigned bits = no_hits(class, n);
 
@@ -104,8 +84,8 @@ GM_AVX2 static uint64_t find_misses_avx2(const uint8_t *residency, const uint16_
 {
 	uint64_t missed = 0;
 
-	for (uint32_t r = 0; r < top_k; r += VECTOR_PICK) {
-		uint32_t n = top_k - r < VECTOR_PICK ? top_k - r : VECTOR_PICK;
+	for (uint32_t r = 0; r < top_k; r += GM_LOOK_UP_VECTOR) {
+		uint32_t n = top_k - r < GM_LOOK_UP_VECTOR ? top_k - r : GM_LOOK_UP_VECTOR;
 
 		missed |= (uint64_t)no_hits(classes(residency, pick + r, n), n) << r;
 	}

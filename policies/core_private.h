@@ -111,6 +111,8 @@ struct event {
 	struct gm_event_log log; /* what it has to do besides, so far */
 	unsigned actions;        /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
 	bool pinned;             /* requests have their pins, or need none */
+	bool told;               /* decisions are asked for, and so which expert is whose substitute */
+	uint32_t n_loose;        /* substitutes of one row that have no pin yet: the first residents behind its picks */
 };
 
 static inline void *gm_core_at(struct gm_core *core, size_t offset)
@@ -184,19 +186,22 @@ static inline void gm_event_note_next_use(struct event *ev, uint32_t q, size_t p
 	ev->s->next_use[q] = next == UINT32_MAX ? GM_NEVER : (uint64_t)next * ev->config->n_layer + ev->layer;
 }
 
-/* Pins the requests of an event of one row, once a victim is asked for: few events ask. All of them: those that are not resident are no
- * candidates until they are fetched, and then they are pinned (R11). */
+/* Pins the requests of an event of one row and its substitutes, once a victim is asked for: few events ask. All requests: those that are not
+ * resident are no candidates until they are fetched, and then they are pinned (R11). */
 static inline void gm_event_pin_row(struct event *ev)
 {
 	const uint16_t *pick = ev->pick;
 	uint8_t *pin = ev->pin, stamp = ev->candidates.stamp;
 	uint32_t top_k = ev->top_k;
 
-	if (ev->pinned)
-		return;
-	for (uint32_t r = 0; r < top_k; r++)
-		pin[pick[r]] = stamp;
+	if (!ev->pinned)
+		for (uint32_t r = 0; r < top_k; r++)
+			pin[pick[r]] = stamp;
 	ev->pinned = true;
+	for (const uint16_t *expert = ev->rows->ranked + top_k; ev->n_loose; expert++) {
+		pin[*expert] = stamp; /* without effect where it is not resident */
+		ev->n_loose -= ev->residency[*expert] >= GM_RESIDENT;
+	}
 }
 
 /* GM_ABSENT: GM_MISS, GM_RESERVED: GM_LATE, GM_RESIDENT and more: GM_HIT. */
@@ -217,6 +222,10 @@ void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer);
 
 /* R6-R13 for the rows that ev points to. */
 int gm_event_one(struct event *ev, struct gm_error *err);
+
+/* R9 for one row whose `picks` are to be substituted, where all that matters is that its ranking has as many residents behind its picks: then
+ * they are counted as ready, and wait for their pins. False: the search has to be made. */
+bool gm_event_has_substitutes(struct event *ev, uint64_t picks);
 
 /* R9 */
 int gm_event_substitute(struct event *ev, struct gm_error *err);

@@ -521,9 +521,11 @@ static int settle_row(struct event *ev, struct gm_error *err)
 	ev->n_wanting = ev->n_missed;
 	substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
 	if (substituted) {
-		GM_TRY(gm_event_substitute(ev, err));
-		if (ev->counters->substitute_fallbacks != fallbacks)
-			substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
+		if (!gm_event_has_substitutes(ev, substituted)) {
+			GM_TRY(gm_event_substitute(ev, err));
+			if (ev->counters->substitute_fallbacks != fallbacks)
+				substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
+		}
 		n_asked = count_substituted(ev, substituted, asked);
 	}
 	if (substituted != missed) {
@@ -553,6 +555,7 @@ int gm_event_one(struct event *ev, struct gm_error *err)
 	ev->log.n_work = ev->log.n_queued = 0;
 	ev->log.work_kinds = 0;
 	ev->actions = 0;
+	ev->n_loose = 0;
 	record_access(ev);
 	if (ev->n_missed && (ev->config->miss.ops->info.flags & GM_ONLY_FETCHES)) {
 		ev->actions = 1u << GM_FETCH;
@@ -588,6 +591,8 @@ void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 	ev->room_bytes = gm_core_room_bytes(config, layer);
 	ev->log = (struct gm_event_log){.layer = layer, .work = ev->s->work, .queued = ev->s->queued};
 	ev->spares = (config->evict.ops->info.flags & GM_SPARES_REQUESTS) != 0;
+	ev->told = false;
+	ev->n_loose = 0;
 }
 
 int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
@@ -607,6 +612,7 @@ int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const s
 	ev.gate = rows->gate;
 	ev.counters = counters;
 	ev.shared = shared_counters;
+	ev.told = decision != NULL;
 	if (!counters) {
 		ev.counters = memset(&unwanted, 0, sizeof(unwanted));
 		ev.shared = true;
