@@ -31,9 +31,8 @@ struct gm_core {
 	size_t bytes;
 };
 
-#define GM_MAX_PICK 64    /* picks that a word of bits holds */
-#define GM_LIST_PICK 8    /* picks that are listed side by side */
-#define GM_LOOK_UP_PICK 4 /* picks that are looked up side by side */
+#define GM_MAX_PICK 64 /* picks that a word of bits holds */
+#define GM_LIST_PICK 8 /* picks that are listed side by side */
 #define GM_VECTOR_BYTES 16
 
 enum request_flag { FETCHED = 1, ON_CPU = 2, QUEUED = 4 };
@@ -111,7 +110,6 @@ struct event {
 	struct gm_event_log log; /* what it has to do besides, so far */
 	unsigned actions;        /* set of 1 << enum gm_action that picks other than hits got; 0: all hits */
 	bool pinned;             /* requests have their pins, or need none */
-	bool told;               /* decisions are asked for, and so which expert is whose substitute */
 	uint32_t n_loose;        /* substitutes of one row that have no pin yet: the first residents behind its picks */
 };
 
@@ -198,7 +196,7 @@ static inline void gm_event_pin_row(struct event *ev)
 		for (uint32_t r = 0; r < top_k; r++)
 			pin[pick[r]] = stamp;
 	ev->pinned = true;
-	for (const uint16_t *expert = ev->rows->ranked + top_k; ev->n_loose; expert++) {
+	for (const uint16_t *expert = pick + top_k; ev->n_loose; expert++) {
 		pin[*expert] = stamp; /* without effect where it is not resident */
 		ev->n_loose -= ev->residency[*expert] >= GM_RESIDENT;
 	}
@@ -220,11 +218,20 @@ gm_find_misses *gm_event_miss_finder(const struct event *ev);
 /* The part of an event that is the same for all events of a layer. */
 void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer);
 
+/* R6 where copies land by the layer's next event. */
+void gm_event_land_all(struct event *ev);
+
+/* R12, R13 for the substituted picks of one row, all of them true misses. */
+void gm_event_count_substituted(struct event *ev, uint64_t picks);
+
+/* Tells the arrivals what an event of one row had to do: fetches, and copies that it queued. */
+void gm_event_tell_fetches(struct event *ev);
+
 /* R6-R13 for the rows that ev points to. */
 int gm_event_one(struct event *ev, struct gm_error *err);
 
-/* R9 for one row whose `picks` are to be substituted, where all that matters is that its ranking has as many residents behind its picks: then
- * they are counted as ready, and wait for their pins. False: the search has to be made. */
+/* R9 for one row, nothing rerouted, whose `picks` are to be substituted, where it does not matter which substitute is whose: if the ranking has as
+ * many residents behind the row's picks, they are counted as ready and wait for their pins. False: the search has to be made. */
 bool gm_event_has_substitutes(struct event *ev, uint64_t picks);
 
 /* R9 */

@@ -411,6 +411,20 @@ static void tell_arrivals(struct event *ev)
 	arrivals->end(arrivals, &ev->log);
 }
 
+void gm_event_land_all(struct event *ev)
+{
+	while (ev->pool->n_reserved)
+		gm_core_land_item(ev->core, ev->pool, *(uint32_t *)gm_core_at(ev->core, ev->pool->reserved));
+}
+
+void gm_event_tell_fetches(struct event *ev)
+{
+	ev->log.n_row = 1;
+	ev->log.n_ready = ev->n_ready;
+	ev->log.work_kinds = ev->log.n_work ? GM_WORK_FETCH : 0;
+	ev->core->arrivals->end(ev->core->arrivals, &ev->log);
+}
+
 static void begin(struct event *ev)
 {
 	struct gm_core *core = ev->core;
@@ -419,8 +433,7 @@ static void begin(struct event *ev)
 		core->arrivals->begin(core->arrivals, core, ev->layer);
 		return;
 	}
-	while (ev->pool->n_reserved)
-		gm_core_land_item(core, ev->pool, *(uint32_t *)gm_core_at(core, ev->pool->reserved));
+	gm_event_land_all(ev);
 }
 
 /* Several rows, and a rule that decides. */
@@ -467,6 +480,14 @@ static uint32_t count_substituted(const struct event *ev, uint64_t picks, uint64
 	ev->counters->substitutions += n;
 	ev->counters->substituted_mass += mass;
 	return n_asked;
+}
+
+void gm_event_count_substituted(struct event *ev, uint64_t picks)
+{
+	uint32_t n_asked = count_substituted(ev, picks, ev->config->admit.ops->substituted ? picks : 0);
+
+	if (n_asked)
+		admit(ev, n_asked, ev->counters);
 }
 
 GM_RARE static void count_dropped(const struct event *ev, uint64_t picks)
@@ -521,11 +542,9 @@ static int settle_row(struct event *ev, struct gm_error *err)
 	ev->n_wanting = ev->n_missed;
 	substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
 	if (substituted) {
-		if (!gm_event_has_substitutes(ev, substituted)) {
-			GM_TRY(gm_event_substitute(ev, err));
-			if (ev->counters->substitute_fallbacks != fallbacks)
-				substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
-		}
+		GM_TRY(gm_event_substitute(ev, err));
+		if (ev->counters->substitute_fallbacks != fallbacks)
+			substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
 		n_asked = count_substituted(ev, substituted, asked);
 	}
 	if (substituted != missed) {
@@ -591,7 +610,6 @@ void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 	ev->room_bytes = gm_core_room_bytes(config, layer);
 	ev->log = (struct gm_event_log){.layer = layer, .work = ev->s->work, .queued = ev->s->queued};
 	ev->spares = (config->evict.ops->info.flags & GM_SPARES_REQUESTS) != 0;
-	ev->told = false;
 	ev->n_loose = 0;
 }
 
@@ -612,7 +630,6 @@ int gm_event(struct gm_core *core, uint32_t layer, uint64_t first_token, const s
 	ev.gate = rows->gate;
 	ev.counters = counters;
 	ev.shared = shared_counters;
-	ev.told = decision != NULL;
 	if (!counters) {
 		ev.counters = memset(&unwanted, 0, sizeof(unwanted));
 		ev.shared = true;

@@ -8,8 +8,15 @@ static void decide(void *state, const double *arg, const struct gm_miss_row *row
 		action[row->missed[i]] = GM_FETCH;
 }
 
+static uint64_t fetches(const double *arg, const double *gate, uint32_t n)
+{
+	(void)arg, (void)gate, (void)n;
+	return UINT64_MAX;
+}
+
 extern const struct gm_miss_ops gm_miss_fetch;
 const struct gm_miss_ops gm_miss_fetch = {
 	.info = {.name = "fetch", .help = "fetch every miss and wait for it", .flags = GM_ONLY_FETCHES},
 	.decide = decide,
+	.fetches = fetches,
 };

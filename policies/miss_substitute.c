@@ -8,10 +8,17 @@ static void decide(void *state, const double *arg, const struct gm_miss_row *row
 		action[row->missed[i]] = GM_SUBSTITUTE;
 }
 
+static uint64_t fetches(const double *arg, const double *gate, uint32_t n)
+{
+	(void)arg, (void)gate, (void)n;
+	return 0;
+}
+
 extern const struct gm_miss_ops gm_miss_substitute;
 const struct gm_miss_ops gm_miss_substitute = {
 	.info = {.name = "substitute",
 		 .help = "substitute every miss",
 		 .flags = GM_NEEDS_RANKING | GM_NEEDS_GATES | GM_ONLY_SUBSTITUTES},
 	.decide = decide,
+	.fetches = fetches,
 };

@@ -152,6 +152,9 @@ struct gm_miss_ops {
 	void (*init)(void *state, uint32_t n_layer, const double *arg, uint64_t seed); /* state is zeroed */
 	/* writes action[rank] (FETCH, SUBSTITUTE, DROP or CPU) for the picks that are no hits */
 	void (*decide)(void *state, const double *arg, const struct gm_miss_row *row, uint8_t *action);
+	/* The same at once, for a rule that answers FETCH or SUBSTITUTE by rank and weight alone: which of the first n <= 64 picks it fetches if they
+	 * miss, bit r for rank r. gate [n] unless the rule answers without. NULL: the rule is another one. */
+	uint64_t (*fetches)(const double *arg, const double *gate, uint32_t n);
 };
 
 /* --- admission --- */

@@ -17,8 +17,9 @@ uint32_t gm_resident_bits_plain(const uint8_t *residency, const uint16_t *expert
 uint32_t gm_resident_enough(const uint8_t *residency, const uint16_t *expert, uint32_t n, uint64_t wanted);
 uint32_t gm_resident_enough_plain(const uint8_t *residency, const uint16_t *expert, uint32_t n, uint64_t wanted);
 
+#define GM_LOOK_UP 4u /* experts that are looked up side by side */
+
 #if GM_HAVE_X86
-#define GM_LOOK_UP 4u         /* experts that are looked up side by side */
 #define GM_LOOK_UP_VECTOR 16u /* of a vector */
 
 /* Residency of four experts, a byte each. Byte by byte: a gather reads four bytes for each, and has to wait where one of them was written a moment

@@ -18,7 +18,45 @@ static void run_all_resident(struct event *ev, const struct gm_rows *rows)
 	ev->counters->hits += n_hit;
 }
 
-/* --- every miss fetched --- */
+/* --- row by row --- */
+
+struct run {
+	const struct gm_rows *rows;
+	uint64_t first_token;
+	uint64_t *work; /* may be NULL */
+};
+
+/* Points the event at row i. */
+static void set_row(struct event *ev, const struct run *run, uint32_t i)
+{
+	const struct gm_rows *rows = run->rows;
+	size_t picks = (size_t)i * ev->top_k;
+
+	ev->rows = rows;
+	ev->token = run->first_token + (rows->token ? rows->token[i] : i);
+	ev->first_row = i;
+	ev->pick = rows->ranked + (size_t)i * rows->n_ranked;
+	ev->gate = rows->gate ? rows->gate + picks : NULL;
+}
+
+/* Row i as an event like any other; row is room for it. */
+static int run_event(struct event *ev, struct gm_rows *row, const struct run *run, uint32_t i, struct gm_error *err)
+{
+	const struct gm_rows *rows = run->rows;
+
+	*row = *rows;
+	row->n = 1;
+	row->token = NULL;
+	row->ranked = ev->pick;
+	row->gate = ev->gate;
+	row->logit = rows->logit ? rows->logit + (size_t)i * rows->n_ranked : NULL;
+	row->next_use = rows->next_use ? rows->next_use + (size_t)i * ev->top_k : NULL;
+	ev->rows = row;
+	GM_TRY(gm_event_one(ev, err));
+	if (run->work)
+		run->work[(size_t)ev->n_ready * (ev->top_k + 1) + ev->log.n_work]++;
+	return GM_OK;
+}
 
 /* R11: an expert that is to be fetched takes the place of another one. False: it is used once and not kept. */
 static bool replace(struct event *ev, uint32_t e)
@@ -36,17 +74,18 @@ static bool replace(struct event *ev, uint32_t e)
 	return true;
 }
 
-/* R10, R11 for the misses of one row; returns how many they are. Nothing is ever reserved here: only substitutes are admitted in the
- * background. */
-static uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t missed)
+/* R10, R11 for some picks of one row, all of them true misses; returns how many they are. Nothing is reserved. */
+static uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t picks)
 {
 	void (*insert)(void *, uint32_t, bool) = ev->evict->insert;
+	struct gm_work *work = ev->s->work;
 	struct pool *pool = ev->pool;
-	uint32_t n_missed = 0;
+	uint32_t n = 0;
 
-	for (; missed; missed &= missed - 1, n_missed++) {
-		uint32_t e = pick[__builtin_ctzll(missed)];
+	for (; picks; picks &= picks - 1) {
+		uint16_t e = pick[__builtin_ctzll(picks)];
 
+		work[n++] = (struct gm_work){.expert = e, .kind = GM_WORK_FETCH};
 		if (pool->n_resident < pool->n_slot)
 			pool->n_resident++;
 		else if (!replace(ev, e))
@@ -54,7 +93,7 @@ static uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t misse
 		ev->residency[e] = GM_RESIDENT;
 		insert(ev->evict_state, e, false);
 	}
-	return n_missed;
+	return n;
 }
 
 /* Scope layer, every miss fetched, at most GM_MAX_PICK experts a row: nothing to decide, and nobody to tell. */
@@ -94,42 +133,98 @@ static void run_fetches(struct event *ev, uint64_t first_token, const struct gm_
 	ev->counters->link_bytes += fetches * ev->expert_bytes;
 }
 
+/* --- some fetched, some substituted --- */
+
+/* A row with misses, some of which are substituted by residents behind its picks. */
+static void settle(struct event *ev, uint64_t missed, uint64_t substituted)
+{
+	gm_event_next_stamp(ev);
+	ev->pinned = ev->spares;
+	ev->log.n_work = fetch_all(ev, ev->pick, missed & ~substituted);
+	if (substituted)
+		gm_event_count_substituted(ev, substituted);
+}
+
+/* Scope layer, at most GM_MAX_PICK experts a row, a rule that knows by rank and weight what it fetches, and copies that land before the next event:
+ * then hits, fetches and substitutes of a row are known at once. Where substitutes have to be searched for, a row is an event like any other. */
+static int run_decided(struct event *ev, struct run *run, struct gm_rows *row, struct gm_error *err)
+{
+	const struct gm_miss_ops *rule = ev->config->miss.ops;
+	struct gm_requests requests = {.n = ev->top_k, .next_use = run->rows->next_use ? ev->s->next_use : NULL};
+	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
+	bool told = ev->core->arrivals->end != NULL;
+	uint32_t top_k = ev->top_k, n_row = run->rows->n;
+	uint64_t *work = run->work, n_fetch = 0, n_substituted = 0;
+	gm_find_misses *find_misses;
+
+	ev->pick_stride = run->rows->n_ranked;
+	find_misses = gm_event_miss_finder(ev);
+	for (uint32_t i = 0; i < run->rows->n; i++) {
+		uint64_t missed, substituted = 0;
+
+		set_row(ev, run, i);
+		if (ev->pool->n_reserved)
+			gm_event_land_all(ev);
+		missed = find_misses(ev->residency, ev->pick, top_k);
+		ev->n_loose = 0;
+		if (missed)
+			substituted = missed & ~rule->fetches(ev->config->miss.arg, ev->gate, top_k);
+		if (substituted && !gm_event_has_substitutes(ev, substituted)) {
+			GM_TRY(run_event(ev, row, run, i, err));
+			n_row--;
+			continue;
+		}
+		n_substituted += ev->n_loose;
+		requests.expert = ev->expert = ev->pick;
+		requests.token = ev->token;
+		for (uint32_t r = 0; requests.next_use && r < top_k; r++)
+			gm_event_note_next_use(ev, r, (size_t)i * top_k + r);
+		ev->log.n_work = ev->log.n_queued = 0;
+		access(ev->evict_state, &requests);
+		if (missed)
+			settle(ev, missed, substituted);
+		n_fetch += ev->log.n_work;
+		ev->n_ready = top_k - ev->log.n_work;
+		if (work)
+			work[(size_t)ev->n_ready * (top_k + 1) + ev->log.n_work]++;
+		if (told)
+			gm_event_tell_fetches(ev);
+	}
+	ev->counters->rows += n_row;
+	ev->counters->accesses += (uint64_t)n_row * top_k;
+	ev->counters->hits += (uint64_t)n_row * top_k - n_fetch - n_substituted;
+	ev->counters->fetches += n_fetch;
+	ev->counters->link_bytes += n_fetch * ev->expert_bytes;
+	return GM_OK;
+}
+
 /* --- any other run --- */
 
-/* row: room for the rows of one event */
-static int run_any(struct event *ev, uint64_t first_token, const struct gm_rows *rows, struct gm_rows *row, uint64_t *work,
-		   struct gm_error *err)
+static int run_any(struct event *ev, struct run *run, struct gm_rows *row, struct gm_error *err)
 {
-	*row = *rows;
-	row->n = 1;
-	row->token = NULL;
-	ev->rows = row;
-	for (uint32_t i = 0; i < rows->n; i++) {
-		ev->token = first_token + (rows->token ? rows->token[i] : i);
-		ev->first_row = i;
-		ev->pick = row->ranked;
-		ev->pick_stride = row->n_ranked;
-		ev->gate = row->gate;
-		GM_TRY(gm_event_one(ev, err));
-		if (work)
-			work[(size_t)ev->n_ready * (ev->top_k + 1) + ev->log.n_work]++;
-		row->ranked += row->n_ranked;
-		if (row->gate)
-			row->gate += ev->top_k;
-		if (row->logit)
-			row->logit += row->n_ranked;
-		if (row->next_use)
-			row->next_use += ev->top_k;
+	ev->pick_stride = run->rows->n_ranked;
+	for (uint32_t i = 0; i < run->rows->n; i++) {
+		set_row(ev, run, i);
+		GM_TRY(run_event(ev, row, run, i, err));
 	}
 	return GM_OK;
+}
+
+/* Whether copies land by the layer's next event, and nobody wants to know more of it than what it had to do. */
+static bool is_plain(const struct gm_core *core)
+{
+	const struct gm_arrivals *arrivals = core->arrivals;
+
+	return !arrivals->begin && !arrivals->wants_requests && !core->config->reroute.ops &&
+	       core->config->scope == GM_SCOPE_LAYER;
 }
 
 int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, const struct gm_rows *rows,
 		 struct gm_counters *counters, uint64_t *work, struct gm_error *err)
 {
 	const struct gm_core_config *config = core->config;
-	bool plain =
-		!core->arrivals->begin && !core->arrivals->end && !config->reroute.ops && config->scope == GM_SCOPE_LAYER;
+	struct run run = {.rows = rows, .first_token = first_token, .work = work};
+	bool plain = is_plain(core);
 	struct gm_counters unwanted;
 	struct gm_rows row;
 	struct event ev;
@@ -140,14 +235,18 @@ int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, con
 	ev.rows = rows;
 	ev.counters = counters ? counters : memset(&unwanted, 0, sizeof(unwanted));
 	ev.shared = true;
-	if (plain && gm_core_all_resident(config)) {
+	if (plain && gm_core_all_resident(config) && !core->arrivals->end) {
 		run_all_resident(&ev, rows);
 		if (work)
 			work[(size_t)config->top_k * (config->top_k + 1)] += rows->n;
-	} else if (plain && (config->miss.ops->info.flags & GM_ONLY_FETCHES) && config->top_k <= GM_MAX_PICK) {
-		run_fetches(&ev, first_token, rows, work);
-	} else {
-		return run_any(&ev, first_token, rows, &row, work, err);
+		return GM_OK;
 	}
-	return GM_OK;
+	if (plain && (config->miss.ops->info.flags & GM_ONLY_FETCHES) && !core->arrivals->end &&
+	    config->top_k <= GM_MAX_PICK) {
+		run_fetches(&ev, first_token, rows, work);
+		return GM_OK;
+	}
+	if (plain && config->miss.ops->fetches && config->top_k <= GM_MAX_PICK)
+		return run_decided(&ev, &run, &row, err);
+	return run_any(&ev, &run, &row, err);
 }

@@ -1,4 +1,5 @@
 #include "policies/core_private.h"
+#include "policies/resident.h"
 
 #include <stdlib.h>
 
@@ -22,7 +23,7 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 		return NULL;
 	s->n_expert = n_expert;
 	s->top_k = top_k;
-	s->whole_k = gm_has_avx2() ? (top_k + GM_LOOK_UP_PICK - 1) / GM_LOOK_UP_PICK * GM_LOOK_UP_PICK : UINT32_MAX;
+	s->whole_k = gm_has_avx2() ? (top_k + GM_LOOK_UP - 1) / GM_LOOK_UP * GM_LOOK_UP : UINT32_MAX;
 	s->stamp_of = gm_alloc(n_expert, sizeof(*s->stamp_of), err);
 	s->request_of = gm_alloc(n_expert, sizeof(*s->request_of), err);
 	s->expert = gm_alloc(n_expert, sizeof(*s->expert), err);

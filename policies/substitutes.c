@@ -181,15 +181,8 @@ static int substitute_row(struct event *ev, struct gm_error *err)
 
 bool gm_event_has_substitutes(struct event *ev, uint64_t picks)
 {
-	const uint16_t *expert = ev->rows->ranked + ev->top_k;
-	uint32_t n;
-
-	if (ev->told || ev->config->reroute.ops)
-		return false;
-	n = gm_resident_enough(ev->residency, expert, ev->rows->n_ranked - ev->top_k, picks);
-	ev->n_ready += n;
-	ev->n_loose = n;
-	return n > 0;
+	ev->n_loose = gm_resident_enough(ev->residency, ev->pick + ev->top_k, ev->pick_stride - ev->top_k, picks);
+	return ev->n_loose > 0;
 }
 
 int gm_event_substitute(struct event *ev, struct gm_error *err)

@@ -392,6 +392,41 @@ static void test_miss_rules_by_hand(void **state)
 	expect_actions("cpu", "CCCC");
 }
 
+/* `fetches` says in bits what `decide` says pick by pick. */
+static void test_fetches_is_decide(void **state)
+{
+	uint16_t expert[64];
+	uint8_t class[64], action[64];
+	uint32_t missed[64];
+	double gate[64];
+
+	(void)state;
+	for (uint32_t r = 0; r < 64; r++) {
+		expert[r] = (uint16_t)r;
+		class[r] = GM_MISS;
+		missed[r] = r;
+		gate[r] = r * 37 % 64 / 64.0;
+	}
+	for (int i = 0; gm_miss_table[i]; i++) {
+		const struct gm_miss_ops *ops = gm_miss_table[i];
+		double arg[GM_MAX_ARG] = {23 / 64.0};
+
+		for (uint32_t n = 1; ops->fetches && n <= 64; n++) {
+			struct gm_miss_row row = {.top_k = n,
+						  .expert = expert,
+						  .gate = gate,
+						  .missed = missed,
+						  .n_missed = n,
+						  .class = class};
+			uint64_t bits = ops->fetches(arg, gate, n);
+
+			ops->decide(NULL, arg, &row, action);
+			for (uint32_t r = 0; r < n; r++)
+				assert_int_equal(action[r], bits >> r & 1 ? GM_FETCH : GM_SUBSTITUTE);
+		}
+	}
+}
+
 static bool asks(const struct gm_admit *admit, void *state, uint32_t item, double gate)
 {
 	uint32_t ask = 9;
@@ -491,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_lfu_decay_is_its_formula),
 		cmocka_unit_test(test_miss_rules),
 		cmocka_unit_test(test_miss_rules_by_hand),
+		cmocka_unit_test(test_fetches_is_decide),
 		cmocka_unit_test(test_background_admission),
 		cmocka_unit_test(test_tables),
 		cmocka_unit_test(test_parsing),
