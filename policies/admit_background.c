@@ -6,20 +6,20 @@ static size_t state_bytes(uint32_t n_item)
 	return n_item * sizeof(double);
 }
 
-static uint32_t substituted(void *state, const double *arg, uint32_t n, const uint32_t *item, const double *gate,
-			    uint32_t *ask)
+static uint64_t substituted(void *state, const double *arg, uint32_t first_item, const uint16_t *expert, const double *gate,
+			    uint64_t picks)
 {
 	double *acc = state, beta = arg[0];
-	uint32_t n_ask = 0;
+	uint64_t ask = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		double sum = acc[item[i]] + gate[i];
+	for (; picks; picks &= picks - 1) {
+		uint32_t r = (uint32_t)__builtin_ctzll(picks), item = first_item + expert[r];
+		double sum = acc[item] + gate[r];
 
-		acc[item[i]] = sum;
-		ask[n_ask] = i;
-		n_ask += sum >= beta;
+		acc[item] = sum;
+		ask |= (uint64_t)(sum >= beta) << r;
 	}
-	return n_ask;
+	return ask;
 }
 
 static void expect(void *state, const struct gm_requests *requests)

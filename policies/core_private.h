@@ -62,11 +62,6 @@ struct gm_scratch {
 	uint16_t *substitute;
 	uint16_t *rerouted; /* picks after rerouting, and their weights */
 	double *gate;
-	uint32_t *
-		substituted; /* [top_k] of true misses: their requests, items and gate weights, and which of them admission asks for */
-	uint32_t *substituted_item;
-	double *substituted_gate;
-	uint32_t *ask;
 	uint16_t *position;   /* [top_k] */
 	float *logit;         /* [top_k] */
 	uint8_t *row_class;   /* [top_k] */

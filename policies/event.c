@@ -341,23 +341,17 @@ GM_RARE static void copy_asked(struct event *ev, uint32_t q, void *state, struct
 	counters->link_bytes += ev->expert_bytes;
 }
 
-/* The first n of the scratch's `substituted`, of one row. */
-static void admit(struct event *ev, uint32_t n, struct gm_counters *counters)
+/* Substituted true misses of one row: bit r of picks is its pick first + r. */
+static void admit(struct event *ev, uint32_t row, uint32_t first, uint64_t picks)
 {
 	const struct gm_admit *policy = &ev->config->admit;
-	const struct gm_scratch *s = ev->s;
 	void *state = gm_core_at(ev->core, ev->pool->admit);
-	uint32_t n_ask = policy->ops->substituted(state, policy->arg, n, s->substituted_item, s->substituted_gate, s->ask);
+	size_t p = (size_t)row * ev->top_k + first;
+	uint64_t asked = policy->ops->substituted(state, policy->arg, ev->first_item, event_picks(ev, row) + first,
+						  ev->gate + p, picks);
 
-	for (uint32_t i = 0; i < n_ask; i++)
-		copy_asked(ev, s->substituted[s->ask[i]], state, counters);
-}
-
-static void note_substituted(const struct event *ev, uint32_t n, uint32_t q, double gate)
-{
-	ev->s->substituted[n] = q;
-	ev->s->substituted_item[n] = ev->first_item + ev->expert[q];
-	ev->s->substituted_gate[n] = gate;
+	for (; asked; asked &= asked - 1)
+		copy_asked(ev, ev->request[p + (uint32_t)__builtin_ctzll(asked)], state, event_counters(ev, row));
 }
 
 /* Several rows, one after the other: what one of them queues or fetches, the others no longer wait for. */
@@ -366,16 +360,20 @@ static void admit_rows(struct event *ev)
 	const struct gm_scratch *s = ev->s;
 
 	for (uint32_t i = 0; i < ev->n_wanting;) {
-		uint32_t row = event_row_of_pick(ev, ev->wanting[i]), n = 0;
+		uint32_t row = event_row_of_pick(ev, ev->wanting[i]), first_pick = row * ev->top_k;
+		uint32_t first = (ev->wanting[i] - first_pick) / GM_MAX_PICK * GM_MAX_PICK;
+		uint64_t picks = 0;
 
 		for (; i < ev->n_wanting && event_row_of_pick(ev, ev->wanting[i]) == row; i++) {
-			uint32_t p = ev->wanting[i], q = ev->request[p];
+			uint32_t p = ev->wanting[i], q = ev->request[p], r = p - first_pick - first;
 
+			if (r >= GM_MAX_PICK)
+				break;
 			if (s->action[p] == GM_SUBSTITUTE && s->class[q] == GM_MISS && !(s->flags[q] & (FETCHED | QUEUED)))
-				note_substituted(ev, n++, q, ev->gate[p]);
+				picks |= UINT64_C(1) << r;
 		}
-		if (n)
-			admit(ev, n, event_counters(ev, row));
+		if (picks)
+			admit(ev, row, first, picks);
 	}
 }
 
@@ -463,31 +461,24 @@ static uint64_t misses_with(const struct event *ev, const uint8_t *of_pick, uint
 	return with;
 }
 
-/* R13; notes those that admission is asked about, and returns how many they are. */
-static uint32_t count_substituted(const struct event *ev, uint64_t picks, uint64_t asked)
+/* R13 */
+static void count_substituted(const struct event *ev, uint64_t picks)
 {
 	const double *gate = ev->gate;
 	double mass = 0;
-	uint32_t n = 0, n_asked = 0;
+	uint32_t n = 0;
 
-	for (; picks; picks &= picks - 1, n++) {
-		uint32_t q = (uint32_t)__builtin_ctzll(picks);
-
-		mass += gate[q];
-		if (asked >> q & 1)
-			note_substituted(ev, n_asked++, q, gate[q]);
-	}
+	for (; picks; picks &= picks - 1, n++)
+		mass += gate[__builtin_ctzll(picks)];
 	ev->counters->substitutions += n;
 	ev->counters->substituted_mass += mass;
-	return n_asked;
 }
 
 void gm_event_count_substituted(struct event *ev, uint64_t picks)
 {
-	uint32_t n_asked = count_substituted(ev, picks, ev->config->admit.ops->substituted ? picks : 0);
-
-	if (n_asked)
-		admit(ev, n_asked, ev->counters);
+	count_substituted(ev, picks);
+	if (ev->config->admit.ops->substituted)
+		admit(ev, 0, 0, picks);
 }
 
 GM_RARE static void count_dropped(const struct event *ev, uint64_t picks)
@@ -533,7 +524,6 @@ static int settle_row(struct event *ev, struct gm_error *err)
 		.residency = ev->residency,
 	};
 	uint64_t missed = ev->missed, fallbacks = ev->counters->substitute_fallbacks, asked = 0, substituted;
-	uint32_t n_asked = 0;
 
 	if (ev->config->admit.ops->substituted)
 		asked = ev->pool->n_reserved ? misses_with(ev, s->class, GM_MISS) : missed;
@@ -545,7 +535,7 @@ static int settle_row(struct event *ev, struct gm_error *err)
 		GM_TRY(gm_event_substitute(ev, err));
 		if (ev->counters->substitute_fallbacks != fallbacks)
 			substituted = misses_with(ev, s->action, GM_SUBSTITUTE);
-		n_asked = count_substituted(ev, substituted, asked);
+		count_substituted(ev, substituted);
 	}
 	if (substituted != missed) {
 		uint64_t dropped = misses_with(ev, s->action, GM_DROP);
@@ -554,8 +544,8 @@ static int settle_row(struct event *ev, struct gm_error *err)
 			count_dropped(ev, dropped);
 		fetch_row(ev, missed & ~(substituted | dropped));
 	}
-	if (n_asked)
-		admit(ev, n_asked, ev->counters);
+	if (substituted & asked)
+		admit(ev, 0, 0, substituted & asked);
 	return GM_OK;
 }
 

@@ -162,10 +162,10 @@ struct gm_miss_ops {
 struct gm_admit_ops {
 	struct gm_policy_info info;
 	size_t (*state_bytes)(uint32_t n_item); /* NULL: no state; one state a pool */
-	/* substituted true misses (R12), [n] distinct items and their gate weights: asks for a background copy of some, whose numbers below n it
-	 * writes to ask, and returns how many */
-	uint32_t (*substituted)(void *state, const double *arg, uint32_t n, const uint32_t *item, const double *gate,
-				uint32_t *ask);
+	/* substituted true misses (R12): bit r of picks is expert[r] (item = first_item + expert), whose weight is gate[r]. Returns those among them
+	 * for which it asks for a background copy */
+	uint64_t (*substituted)(void *state, const double *arg, uint32_t first_item, const uint16_t *expert,
+				const double *gate, uint64_t picks);
 	void (*queued)(void *state, uint32_t item);                      /* the copy that was asked for is queued */
 	void (*expect)(void *state, const struct gm_requests *requests); /* as an eviction policy's; may be NULL */
 };

@@ -158,6 +158,7 @@ static int run_decided(struct event *ev, struct run *run, struct gm_rows *row, s
 	gm_find_misses *find_misses;
 
 	ev->pick_stride = run->rows->n_ranked;
+	ev->request = ev->s->identity;
 	find_misses = gm_event_miss_finder(ev);
 	for (uint32_t i = 0; i < run->rows->n; i++) {
 		uint64_t missed, substituted = 0;

@@ -36,18 +36,13 @@ struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_e
 	s->work = gm_alloc(n_expert, sizeof(*s->work), err);
 	s->queued = gm_alloc(n_expert, sizeof(*s->queued), err);
 	s->missed = gm_alloc(n_expert + GM_LIST_PICK, sizeof(*s->missed), err);
-	s->substituted = gm_alloc(top_k, sizeof(*s->substituted), err);
-	s->substituted_item = gm_alloc(top_k, sizeof(*s->substituted_item), err);
-	s->substituted_gate = gm_alloc(top_k, sizeof(*s->substituted_gate), err);
-	s->ask = gm_alloc(top_k, sizeof(*s->ask), err);
 	s->row_missed = gm_alloc(top_k, sizeof(*s->row_missed), err);
 	s->position = gm_alloc(top_k, sizeof(*s->position), err);
 	s->logit = gm_alloc(top_k, sizeof(*s->logit), err);
 	s->row_class = gm_alloc(top_k, sizeof(*s->row_class), err);
 	if (!s->stamp_of || !s->request_of || !s->expert || !s->class || !s->flags || !s->row_of || !s->no_row ||
-	    !s->identity || !s->next_use || !s->work || !s->queued || !s->missed || !s->substituted ||
-	    !s->substituted_item || !s->substituted_gate || !s->ask || !s->row_missed || !s->position || !s->logit ||
-	    !s->row_class) {
+	    !s->identity || !s->next_use || !s->work || !s->queued || !s->missed || !s->row_missed || !s->position ||
+	    !s->logit || !s->row_class) {
 		gm_scratch_free(s);
 		return NULL;
 	}
@@ -79,10 +74,6 @@ void gm_scratch_free(struct gm_scratch *s)
 	free(s->substitute);
 	free(s->rerouted);
 	free(s->gate);
-	free(s->substituted);
-	free(s->substituted_item);
-	free(s->substituted_gate);
-	free(s->ask);
 	free(s->row_missed);
 	free(s->position);
 	free(s->logit);
