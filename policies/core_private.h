@@ -179,6 +179,9 @@ static inline void gm_event_note_next_use(struct event *ev, uint32_t q, size_t p
 	ev->s->next_use[q] = next == UINT32_MAX ? GM_NEVER : (uint64_t)next * ev->config->n_layer + ev->layer;
 }
 
+/* Pins the substitutes of one row that have no pin yet. */
+void gm_event_pin_loose(struct event *ev);
+
 /* Pins the requests of an event of one row and its substitutes, once a victim is asked for: few events ask. All requests: those that are not
  * resident are no candidates until they are fetched, and then they are pinned (R11). */
 static inline void gm_event_pin_row(struct event *ev)
@@ -191,10 +194,8 @@ static inline void gm_event_pin_row(struct event *ev)
 		for (uint32_t r = 0; r < top_k; r++)
 			pin[pick[r]] = stamp;
 	ev->pinned = true;
-	for (const uint16_t *expert = pick + top_k; ev->n_loose; expert++) {
-		pin[*expert] = stamp; /* without effect where it is not resident */
-		ev->n_loose -= ev->residency[*expert] >= GM_RESIDENT;
-	}
+	if (ev->n_loose)
+		gm_event_pin_loose(ev);
 }
 
 /* GM_ABSENT: GM_MISS, GM_RESERVED: GM_LATE, GM_RESIDENT and more: GM_HIT. */
@@ -219,8 +220,8 @@ void gm_event_land_all(struct event *ev);
 /* R12, R13 for the substituted picks of one row, all of them true misses. */
 void gm_event_count_substituted(struct event *ev, uint64_t picks);
 
-/* Tells the arrivals what an event of one row had to do: fetches, and copies that it queued. */
-void gm_event_tell_fetches(struct event *ev);
+/* Tells the arrivals what an event of one row had to do: these picks were fetched, and copies were queued. */
+void gm_event_tell_fetches(struct event *ev, uint64_t picks);
 
 /* R6-R13 for the rows that ev points to. */
 int gm_event_one(struct event *ev, struct gm_error *err);

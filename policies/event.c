@@ -415,11 +415,13 @@ void gm_event_land_all(struct event *ev)
 		gm_core_land_item(ev->core, ev->pool, *(uint32_t *)gm_core_at(ev->core, ev->pool->reserved));
 }
 
-void gm_event_tell_fetches(struct event *ev)
+void gm_event_tell_fetches(struct event *ev, uint64_t picks)
 {
 	ev->log.n_row = 1;
 	ev->log.n_ready = ev->n_ready;
-	ev->log.work_kinds = ev->log.n_work ? GM_WORK_FETCH : 0;
+	ev->log.n_work = ev->log.work_kinds = 0;
+	for (; picks; picks &= picks - 1)
+		add_work(ev, (uint32_t)__builtin_ctzll(picks), GM_WORK_FETCH);
 	ev->core->arrivals->end(ev->core->arrivals, &ev->log);
 }
 

@@ -11,6 +11,13 @@
 #define GM_RARE
 #endif
 
+/* A function of an inner loop that is worth a copy in each of its callers. */
+#if defined(__GNUC__)
+#define GM_INNER inline __attribute__((always_inline))
+#else
+#define GM_INNER inline
+#endif
+
 /* Functions with AVX2 have a plain twin with the same results. What has AVX2 has popcnt. */
 #if defined(__x86_64__)
 #include <immintrin.h>

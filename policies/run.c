@@ -75,17 +75,15 @@ static bool replace(struct event *ev, uint32_t e)
 }
 
 /* R10, R11 for some picks of one row, all of them true misses; returns how many they are. Nothing is reserved. */
-static uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t picks)
+static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t picks)
 {
 	void (*insert)(void *, uint32_t, bool) = ev->evict->insert;
-	struct gm_work *work = ev->s->work;
 	struct pool *pool = ev->pool;
 	uint32_t n = 0;
 
-	for (; picks; picks &= picks - 1) {
-		uint16_t e = pick[__builtin_ctzll(picks)];
+	for (; picks; picks &= picks - 1, n++) {
+		uint32_t e = pick[__builtin_ctzll(picks)];
 
-		work[n++] = (struct gm_work){.expert = e, .kind = GM_WORK_FETCH};
 		if (pool->n_resident < pool->n_slot)
 			pool->n_resident++;
 		else if (!replace(ev, e))
@@ -189,7 +187,7 @@ static int run_decided(struct event *ev, struct run *run, struct gm_rows *row, s
 		if (work)
 			work[(size_t)ev->n_ready * (top_k + 1) + ev->log.n_work]++;
 		if (told)
-			gm_event_tell_fetches(ev);
+			gm_event_tell_fetches(ev, missed & ~substituted);
 	}
 	ev->counters->rows += n_row;
 	ev->counters->accesses += (uint64_t)n_row * top_k;

@@ -185,6 +185,14 @@ bool gm_event_has_substitutes(struct event *ev, uint64_t picks)
 	return ev->n_loose > 0;
 }
 
+void gm_event_pin_loose(struct event *ev)
+{
+	for (const uint16_t *expert = ev->pick + ev->top_k; ev->n_loose; expert++) {
+		ev->pin[*expert] = ev->candidates.stamp; /* without effect where it is not resident */
+		ev->n_loose -= ev->residency[*expert] >= GM_RESIDENT;
+	}
+}
+
 int gm_event_substitute(struct event *ev, struct gm_error *err)
 {
 	if (ev->rows->n == 1 && !ev->config->reroute.ops)
