@@ -11,6 +11,13 @@
 #define GM_RARE
 #endif
 
+/* An inner loop that gets registers of its own. */
+#if defined(__GNUC__)
+#define GM_APART __attribute__((noinline))
+#else
+#define GM_APART
+#endif
+
 /* A function of an inner loop that is worth a copy in each of its callers. */
 #if defined(__GNUC__)
 #define GM_INNER inline __attribute__((always_inline))

@@ -95,7 +95,7 @@ static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint6
 }
 
 /* Scope layer, every miss fetched, at most GM_MAX_PICK experts a row: nothing to decide, and nobody to tell. */
-static void run_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
+static GM_APART void run_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
 {
 	struct gm_requests requests = {.n = ev->top_k, .next_use = rows->next_use ? ev->s->next_use : NULL};
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
@@ -145,7 +145,7 @@ static void settle(struct event *ev, uint64_t missed, uint64_t substituted)
 
 /* Scope layer, at most GM_MAX_PICK experts a row, a rule that knows by rank and weight what it fetches, and copies that land before the next event:
  * then hits, fetches and substitutes of a row are known at once. Where substitutes have to be searched for, a row is an event like any other. */
-static int run_decided(struct event *ev, struct run *run, struct gm_rows *row, struct gm_error *err)
+static GM_APART int run_decided(struct event *ev, struct run *run, struct gm_rows *row, struct gm_error *err)
 {
 	const struct gm_miss_ops *rule = ev->config->miss.ops;
 	struct gm_requests requests = {.n = ev->top_k, .next_use = run->rows->next_use ? ev->s->next_use : NULL};
