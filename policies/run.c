@@ -59,7 +59,7 @@ static int run_event(struct event *ev, struct gm_rows *row, const struct run *ru
 }
 
 /* R11: an expert that is to be fetched takes the place of another one. False: it is used once and not kept. */
-static bool replace(struct event *ev, uint32_t e)
+static GM_INNER bool replace(struct event *ev, uint32_t e)
 {
 	gm_event_pin_row(ev);
 	uint32_t victim = ev->evict->victim(ev->evict_state, &ev->candidates, e);
