@@ -339,6 +339,44 @@ static void shared_replays_change_nothing(void **state)
 	close_bench(&apart);
 }
 
+/* Where all is substituted, larger sizes and other evictions share a replay, but only from a cold start, with nothing admitted beside the work and
+ * the whole ranking to search. Returns how many replays there are. */
+static size_t share_sizes(int id, const char *value)
+{
+	struct bench shared, apart;
+	size_t n_replay = 0;
+
+	for (int i = 0; i < 2; i++) {
+		struct bench *b = i ? &apart : &shared;
+
+		open_bench(b);
+		take(b, GM_OPTION_CACHE, "7,8,9,32");
+		take(b, GM_OPTION_EVICT, "lru,lfu");
+		take(b, GM_OPTION_MISS, "substitute");
+		take(b, GM_OPTION_HW, "rtx3090-pcie4");
+		take(b, id, value);
+		b->options.per_layer = true;
+		b->options.per_sequence = i; /* every point for itself */
+		run_bench(b);
+		assert_int_equal(b->sweep.n_failed, 0);
+	}
+	assert_same(&shared, &apart);
+	for (size_t i = 0; i < shared.n; i++)
+		n_replay += shared.sweep.point[i].leader == i;
+	close_bench(&shared);
+	close_bench(&apart);
+	return n_replay;
+}
+
+static void sizes_share_a_replay_where_none_matters(void **state)
+{
+	(void)state;
+	assert_int_equal(share_sizes(GM_OPTION_WARMUP, "50"), 2); /* 8 experts are used */
+	assert_int_equal(share_sizes(GM_OPTION_PRELOAD, TRACE), 4);
+	assert_int_equal(share_sizes(GM_OPTION_HEAD_ONLY, NULL), 8);
+	assert_int_equal(share_sizes(GM_OPTION_ADMIT, "background:0.1"), 8);
+}
+
 /* Links on which copies never come late, come late in some points, and in all: what was replayed as if they did not is replayed once more. */
 static void take_late_grid(struct bench *b, const char *hw)
 {
@@ -401,6 +439,7 @@ int main(void)
 		cmocka_unit_test(parts_add_up),
 		cmocka_unit_test(equal_points_are_computed_once),
 		cmocka_unit_test(shared_replays_change_nothing),
+		cmocka_unit_test(sizes_share_a_replay_where_none_matters),
 		cmocka_unit_test(late_copies_are_replayed_exactly),
 	};
 
