@@ -237,9 +237,57 @@ static void events_of_the_longest_trace_are_in_order(void **state)
 	free(pool);
 }
 
+/* Keys in any order, each of them now one item's and then another's, beside a plain search for the least. */
+static void the_least_key_leaves(void **state)
+{
+	enum { N_ITEM = 90, N_KEY = 2 * N_ITEM };
+	struct gm_minima *minima = calloc(1, gm_minima_bytes(N_ITEM));
+	bool taken[N_KEY] = {false};
+	uint64_t key[N_ITEM];
+	struct twins t = {.n_item = N_ITEM, .n_slot = 40, .rng = 1};
+
+	(void)state;
+	assert_non_null(minima);
+	gm_minima_init(minima, N_ITEM);
+	for (uint32_t i = 0; i < N_ITEM; i++)
+		key[i] = N_KEY;
+	for (uint32_t event = 0; event < 20000; event++) {
+		struct gm_candidates candidates = {
+			.residency = t.residency, .pin = t.pin, .stamp = (uint8_t)(event % 255 + 1)};
+		uint32_t item = below(&t, N_ITEM), least = GM_NO_ITEM;
+
+		if (event % 255 == 0)
+			memset(t.pin, 0, sizeof(t.pin));
+		gm_minima_enter_pending(minima);
+		if (key[item] < N_KEY)
+			taken[key[item]] = false;
+		while (taken[key[item] = below(&t, N_KEY)])
+			;
+		taken[key[item]] = true;
+		t.pin[item] = candidates.stamp;
+		gm_minima_set(minima, item, (minima->key[item] & GM_MINIMA_ABSENT) | key[item]);
+		if (t.residency[item] == GM_RESIDENT)
+			continue;
+		for (uint32_t i = 0; i < N_ITEM && t.n_resident == t.n_slot; i++)
+			if (t.residency[i] == GM_RESIDENT && (least == GM_NO_ITEM || key[i] < key[least]))
+				least = i;
+		if (least != GM_NO_ITEM) {
+			assert_int_equal(gm_minima_victim(minima, &candidates, item), least);
+			gm_minima_forget(minima, least);
+			t.residency[least] = GM_ABSENT;
+			t.n_resident--;
+		}
+		t.residency[item] = GM_RESIDENT;
+		t.n_resident++;
+		gm_minima_land(minima, item);
+	}
+	free(minima);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_least_key_leaves),
 		cmocka_unit_test(late_tokens_change_nothing),
 		cmocka_unit_test(events_of_the_longest_trace_are_in_order),
 		cmocka_unit_test(half_lives_of_next_to_nothing_are_one),
