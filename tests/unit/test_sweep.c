@@ -339,6 +339,20 @@ static void shared_replays_change_nothing(void **state)
 	close_bench(&apart);
 }
 
+static void run_sizes(struct bench *b, int id, const char *value, bool apart)
+{
+	open_bench(b);
+	take(b, GM_OPTION_CACHE, "7,8,9,32");
+	take(b, GM_OPTION_EVICT, "lru,lfu");
+	take(b, GM_OPTION_MISS, "substitute");
+	take(b, GM_OPTION_HW, "rtx3090-pcie4");
+	take(b, id, value);
+	b->options.per_layer = true;
+	b->options.per_sequence = apart; /* every point for itself */
+	run_bench(b);
+	assert_int_equal(b->sweep.n_failed, 0);
+}
+
 /* Where all is substituted, larger sizes and other evictions share a replay, but only from a cold start, with nothing admitted beside the work and
  * the whole ranking to search. Returns how many replays there are. */
 static size_t share_sizes(int id, const char *value)
@@ -346,20 +360,8 @@ static size_t share_sizes(int id, const char *value)
 	struct bench shared, apart;
 	size_t n_replay = 0;
 
-	for (int i = 0; i < 2; i++) {
-		struct bench *b = i ? &apart : &shared;
-
-		open_bench(b);
-		take(b, GM_OPTION_CACHE, "7,8,9,32");
-		take(b, GM_OPTION_EVICT, "lru,lfu");
-		take(b, GM_OPTION_MISS, "substitute");
-		take(b, GM_OPTION_HW, "rtx3090-pcie4");
-		take(b, id, value);
-		b->options.per_layer = true;
-		b->options.per_sequence = i; /* every point for itself */
-		run_bench(b);
-		assert_int_equal(b->sweep.n_failed, 0);
-	}
+	run_sizes(&shared, id, value, false);
+	run_sizes(&apart, id, value, true);
 	assert_same(&shared, &apart);
 	for (size_t i = 0; i < shared.n; i++)
 		n_replay += shared.sweep.point[i].leader == i;
