@@ -1,6 +1,7 @@
 /* The simulator against the slow reference (reference.h) on random small traces: all scopes, gatings, groups, bias, batches, absent rows,
  * policies, profiles, disk tier, through a trace file each. Counters must agree exactly, times to 1e-9 relative and what the readings of a clock are
- * rounded by. GM_RANDOM_CASES sets how many cases (GM_RANDOM_WIDE_CASES of hundreds of experts), GM_RANDOM_SEED the first seed.
+ * rounded by. GM_RANDOM_CASES sets how many cases (GM_RANDOM_WIDE_CASES of hundreds of experts, GM_RANDOM_LONG_CASES of long rows),
+ * GM_RANDOM_SEED the first seed.
  */
 #include "tests/support/random_case.h"
 #include "traces/reader.h"
@@ -338,9 +339,22 @@ static void test_wide_traces(void **state)
 		check_case(random_case_make_wide, seed, &coverage, &ahead);
 }
 
+/* More picks than a word has bits take other paths. */
+static void test_long_rows(void **state)
+{
+	uint64_t first = from_environment("GM_RANDOM_SEED", 1), n = from_environment("GM_RANDOM_LONG_CASES", 250);
+	struct ref_coverage coverage = {0};
+	struct ahead ahead = {0};
+
+	(void)state;
+	for (uint64_t seed = first; seed < first + n; seed++)
+		check_case(random_case_make_long_rows, seed, &coverage, &ahead);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_traces), cmocka_unit_test(test_wide_traces)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_traces), cmocka_unit_test(test_wide_traces),
+					   cmocka_unit_test(test_long_rows)};
 
 	return cmocka_run_group_tests_name("simulator against the slow reference", tests, NULL, NULL);
 }

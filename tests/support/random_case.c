@@ -360,6 +360,14 @@ void random_case_make_wide(struct random_case *c, uint64_t seed)
 	make_case(c, n_layer, n_expert, top_k, between(c, 20, 400));
 }
 
+void random_case_make_long_rows(struct random_case *c, uint64_t seed)
+{
+	begin(c, seed, true);
+	uint32_t n_expert = between(c, 70, 160);
+
+	make_case(c, between(c, 1, 2), n_expert, between(c, 63, n_expert < 100 ? n_expert : 100), between(c, 5, 40));
+}
+
 void random_case_free(struct random_case *c)
 {
 	ref_trace_free(&c->trace);

@@ -26,8 +26,10 @@ struct random_case {
 
 /* Up to 24 experts in up to 5 layers, of which a token has up to 5. */
 void random_case_make(struct random_case *c, uint64_t seed);
-/* 64 to 600 experts in up to 3 layers, of which a token has up to 32. */
+/* 64 to 600 experts in up to 3 layers, of which a token has up to 100. */
 void random_case_make_wide(struct random_case *c, uint64_t seed);
+/* 70 to 160 experts in 1 or 2 layers, of which a token has 63 to 100. */
+void random_case_make_long_rows(struct random_case *c, uint64_t seed);
 void random_case_free(struct random_case *c);
 
 /* Writes a trace as a recorder would: passes, layers in random order, absent rows left out. */
