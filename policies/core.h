@@ -132,6 +132,9 @@ extern const struct gm_arrivals gm_arrivals_instant;
 struct gm_scratch *gm_scratch_new(uint32_t n_expert, uint32_t top_k, struct gm_error *err);
 void gm_scratch_free(struct gm_scratch *scratch);
 
+/* Room of at least so many bytes for a caller's own work, which events leave alone; another caller may ask for it after. NULL: GM_ERR_MEMORY. */
+void *gm_scratch_room(struct gm_scratch *scratch, size_t bytes, struct gm_error *err);
+
 /* Checks a configuration: GM_ERR_USAGE for one that cannot run (global scope without expert bytes, a pool that holds nothing, ...). */
 int gm_core_check(const struct gm_core_config *config, struct gm_error *err);
 

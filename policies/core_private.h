@@ -66,6 +66,8 @@ struct gm_scratch {
 	float *logit;         /* [top_k] */
 	uint8_t *row_class;   /* [top_k] */
 	uint32_t *row_missed; /* [top_k] */
+	void *room;           /* [room_bytes] of gm_scratch_room */
+	size_t room_bytes;
 };
 
 /* One event under way; in a run of events of one layer the first part stays as it is. */
@@ -79,6 +81,7 @@ struct event {
 	uint8_t *residency; /* [n_expert] of the layer */
 	uint8_t *pin;       /* [n_expert] of the layer */
 	struct gm_candidates candidates;
+	struct gm_requests requests; /* what the policy was told of the event */
 	uint32_t layer, top_k;
 	uint32_t first_item;   /* pool item of the layer's expert 0 */
 	uint64_t expert_bytes; /* for link_bytes; 0: not known */

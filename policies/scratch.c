@@ -78,7 +78,21 @@ void gm_scratch_free(struct gm_scratch *s)
 	free(s->position);
 	free(s->logit);
 	free(s->row_class);
+	free(s->room);
 	free(s);
+}
+
+void *gm_scratch_room(struct gm_scratch *s, size_t bytes, struct gm_error *err)
+{
+	if (bytes > s->room_bytes) {
+		char *larger = gm_realloc(s->room, bytes, 1, err);
+
+		if (!larger)
+			return NULL;
+		s->room = larger;
+		s->room_bytes = bytes;
+	}
+	return s->room;
 }
 
 int gm_scratch_grow(struct gm_scratch *s, uint32_t n_row, struct gm_error *err)

@@ -29,14 +29,15 @@ struct clock {
 
 struct gm_ahead {
 	struct gm_arrivals arrivals; /* first: a pointer to it is a pointer to this */
-	uint32_t n_layer, n_token, max_token;
+	struct gm_scratch *scratch;
+	uint32_t n_layer, n_token;
 	uint64_t n_copy;    /* a power of 2, of at least as many as can be under way: top_k of each layer */
-	struct work *event; /* [n_layer][n_token] */
+	struct work *event; /* [n_layer][stride(n_token)] in the scratch */
 	bool other_work;    /* some event had work that no clock here can time */
 	struct clock *clock;
 	uint32_t n_clock;
 	/* the layer whose events come */
-	struct work *row; /* [n_token] */
+	struct work *row; /* of the first of them */
 	const uint32_t *offset;
 	uint32_t n_event;
 };
@@ -50,12 +51,24 @@ static uint64_t ring_size(uint32_t n_layer, uint32_t top_k)
 	return n;
 }
 
-size_t gm_ahead_bytes(uint32_t n_layer, uint32_t top_k, uint32_t n_token, uint32_t n_hw)
+size_t gm_ahead_bytes(uint32_t n_layer, uint32_t top_k, uint32_t n_hw)
 {
 	size_t per_hw = sizeof(struct clock) + n_layer * (sizeof(uint64_t) + sizeof(struct gm_time_split)) +
 			ring_size(n_layer, top_k) * sizeof(struct copy);
 
-	return sizeof(struct gm_ahead) + (size_t)n_layer * n_token * sizeof(struct work) + n_hw * per_hw;
+	return sizeof(struct gm_ahead) + n_hw * per_hw;
+}
+
+/* Events from one layer to the next: one more cache line than tokens fill, for a power of 2 would put all layers of a token into a few sets of the
+ * cache. */
+static size_t stride(uint32_t n_token)
+{
+	return (size_t)n_token + 64 / sizeof(struct work);
+}
+
+size_t gm_ahead_event_bytes(uint32_t n_layer, uint32_t n_token)
+{
+	return n_layer * stride(n_token) * sizeof(struct work);
 }
 
 static void keep_event(struct gm_arrivals *self, const struct gm_event_log *log)
@@ -68,13 +81,14 @@ static void keep_event(struct gm_arrivals *self, const struct gm_event_log *log)
 	a->other_work |= (log->work_kinds & ~(unsigned)GM_WORK_FETCH) != 0;
 }
 
-struct gm_ahead *gm_ahead_new(uint32_t n_layer, uint32_t top_k, struct gm_error *err)
+struct gm_ahead *gm_ahead_new(uint32_t n_layer, uint32_t top_k, struct gm_scratch *scratch, struct gm_error *err)
 {
 	struct gm_ahead *a = gm_alloc(1, sizeof(*a), err);
 
 	if (!a)
 		return NULL;
 	a->arrivals.end = keep_event;
+	a->scratch = scratch;
 	a->n_layer = n_layer;
 	a->n_copy = ring_size(n_layer, top_k);
 	return a;
@@ -90,7 +104,6 @@ void gm_ahead_free(struct gm_ahead *a)
 		free(a->clock[i].layer);
 	}
 	free(a->clock);
-	free(a->event);
 	free(a);
 }
 
@@ -115,18 +128,18 @@ struct gm_arrivals *gm_ahead_arrivals(struct gm_ahead *a)
 
 int gm_ahead_begin(struct gm_ahead *a, uint32_t n_token, struct gm_error *err)
 {
-	if (n_token > a->max_token) {
-		GM_GROW(a->event, (size_t)a->n_layer * n_token, err);
-		a->max_token = n_token;
-	}
+	size_t bytes = gm_ahead_event_bytes(a->n_layer, n_token);
+
+	if (!(a->event = gm_scratch_room(a->scratch, bytes, err)))
+		return GM_ERR_MEMORY;
 	a->n_token = n_token;
-	memset(a->event, 0, (size_t)a->n_layer * n_token * sizeof(*a->event));
+	memset(a->event, 0, bytes);
 	return GM_OK;
 }
 
-void gm_ahead_set_layer(struct gm_ahead *a, uint32_t layer, const uint32_t *offset)
+void gm_ahead_set_layer(struct gm_ahead *a, uint32_t layer, uint32_t first, const uint32_t *offset)
 {
-	a->row = a->event + (size_t)layer * a->n_token;
+	a->row = a->event + layer * stride(a->n_token) + first;
 	a->offset = offset;
 	a->n_event = 0;
 }
@@ -193,7 +206,7 @@ static void pass_events(const struct gm_ahead *a, struct clock *c, bool timed)
 {
 	for (uint32_t i = 0; i < a->n_token; i++) {
 		for (uint32_t layer = 0; layer < a->n_layer; layer++) {
-			const struct work *event = &a->event[(size_t)layer * a->n_token + i];
+			const struct work *event = &a->event[layer * stride(a->n_token) + i];
 
 			if (event->exists && !pass_event(c, a->n_copy - 1, layer, event, timed)) {
 				c->late = true;

@@ -12,12 +12,13 @@
 
 struct gm_ahead;
 
-/* For one row an event, each of top_k picks. */
-struct gm_ahead *gm_ahead_new(uint32_t n_layer, uint32_t top_k, struct gm_error *err);
+/* For one row an event, each of top_k picks. scratch must outlive it: events are kept there between gm_ahead_begin and gm_ahead_end. */
+struct gm_ahead *gm_ahead_new(uint32_t n_layer, uint32_t top_k, struct gm_scratch *scratch, struct gm_error *err);
 void gm_ahead_free(struct gm_ahead *ahead);
 
-/* Memory that it holds for n_token tokens at a time, and n_hw. */
-size_t gm_ahead_bytes(uint32_t n_layer, uint32_t top_k, uint32_t n_token, uint32_t n_hw);
+/* Memory that it holds for n_hw, and that the events of n_token tokens take in the scratch. */
+size_t gm_ahead_bytes(uint32_t n_layer, uint32_t top_k, uint32_t n_hw);
+size_t gm_ahead_event_bytes(uint32_t n_layer, uint32_t n_token);
 
 /* One more hardware, without a disk tier, before the first event; it must outlive this. */
 int gm_ahead_add(struct gm_ahead *ahead, const struct gm_hw *hw, struct gm_error *err);
@@ -28,8 +29,8 @@ struct gm_arrivals *gm_ahead_arrivals(struct gm_ahead *ahead);
 /* Room for the next n_token tokens, which have no events yet. */
 int gm_ahead_begin(struct gm_ahead *ahead, uint32_t n_token, struct gm_error *err);
 
-/* The next events are this layer's. offset: of each one's token among the n_token, in order; NULL: 0, 1, ... */
-void gm_ahead_set_layer(struct gm_ahead *ahead, uint32_t layer, const uint32_t *offset);
+/* The next events are this layer's, of tokens from the first-th of the n_token on. offset: of each one's token behind it, in order; NULL: 0, 1, ... */
+void gm_ahead_set_layer(struct gm_ahead *ahead, uint32_t layer, uint32_t first, const uint32_t *offset);
 
 /* The events of all layers are kept: their times. timed: they count (R17). */
 void gm_ahead_end(struct gm_ahead *ahead, bool timed);

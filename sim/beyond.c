@@ -223,8 +223,3 @@ int gm_beyond_row(struct gm_beyond *b, const struct gm_block *block, uint32_t la
 	}
 	return GM_OK;
 }
-
-size_t gm_beyond_bytes(const struct gm_beyond *b)
-{
-	return b->max_row * (b->n * sizeof(uint16_t) + sizeof(*b->known));
-}

@@ -17,7 +17,4 @@ void gm_beyond_free(struct gm_beyond *beyond);
 int gm_beyond_row(struct gm_beyond *beyond, const struct gm_block *block, uint32_t layer, uint32_t i, uint32_t from,
 		  const uint16_t **expert, uint32_t *n, struct gm_error *err);
 
-/* Memory held now. */
-size_t gm_beyond_bytes(const struct gm_beyond *beyond);
-
 #endif

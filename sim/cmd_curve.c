@@ -56,19 +56,20 @@ static int read_trace(struct gm_curve *curve, struct gm_trace *trace, bool quiet
 	struct gm_windows *windows = gm_windows_new(trace, GM_PREFILL_TOKEN, 0, err);
 	const struct gm_window *window;
 	struct gm_progress progress;
-	int status;
+	int n;
 
 	if (!windows)
 		return err->code;
 	gm_progress_start(&progress, "curve", "tokens", gm_trace_n_token(trace), quiet);
-	while ((status = gm_windows_next(windows, &window, err)) > 0) {
-		gm_curve_window(curve, window);
-		gm_progress_update(&progress, window->first_token + window->n_token);
+	while ((n = gm_windows_next(windows, &window, err)) > 0) {
+		for (int i = 0; i < n; i++)
+			gm_curve_window(curve, &window[i]);
+		gm_progress_update(&progress, window[n - 1].first_token + window[n - 1].n_token);
 	}
 	gm_progress_end(&progress);
 	gm_curve_finish(curve);
 	gm_windows_free(windows);
-	return status;
+	return n;
 }
 
 /* --- output --- */

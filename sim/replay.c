@@ -4,10 +4,9 @@
 #include "sim/player.h"
 #include "traces/select.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define BLOCK_TOKENS 64u /* of a window, as traces are written */
 
 struct gm_replay {
 	const struct gm_replay_config *config;
@@ -15,6 +14,7 @@ struct gm_replay {
 	struct gm_core_config core_config; /* the core's own copy: next uses may be added to it */
 	void *core_memory;
 	struct gm_core *core;
+	struct gm_scratch *scratch;
 	struct gm_clock *clock;   /* NULL: counts only, or timed by_layer */
 	struct gm_ahead *ahead;   /* times where copies beside the work are replayed by_layer; else NULL */
 	struct gm_player *player; /* NULL: copies land by the clock, or instantly */
@@ -41,6 +41,7 @@ struct gm_replay {
 	uint32_t max_count;
 	/* for gm_windows_beyond */
 	struct gm_windows *windows;
+	const struct gm_window *event_window;
 	uint32_t event_layer, event_first;
 	const uint32_t *event_offset;
 };
@@ -70,7 +71,7 @@ size_t gm_replay_bytes(const struct gm_replay_config *config)
 
 	bytes += (size_t)core->n_layer * (core->top_k + 1) * (core->top_k + 1) * sizeof(uint64_t);
 	if (gm_replay_goes_ahead(config))
-		bytes += gm_ahead_bytes(core->n_layer, core->top_k, BLOCK_TOKENS, 1);
+		bytes += gm_ahead_bytes(core->n_layer, core->top_k, 1);
 	else if (is_timed(config))
 		bytes += gm_clock_bytes(core->n_layer, core->n_expert, config->hw->disk);
 	return bytes;
@@ -78,7 +79,7 @@ size_t gm_replay_bytes(const struct gm_replay_config *config)
 
 size_t gm_replay_hw_bytes(const struct gm_replay_config *config)
 {
-	return gm_ahead_bytes(config->core.n_layer, config->core.top_k, 0, 1);
+	return gm_ahead_bytes(config->core.n_layer, config->core.top_k, 1);
 }
 
 /* Cold, or preloaded (R5); clocks and copies start anew. */
@@ -125,12 +126,12 @@ bool gm_replay_goes_ahead(const struct gm_replay_config *config)
 
 static int prepare_ahead(struct gm_replay *r, struct gm_error *err)
 {
-	if (!(r->ahead = gm_ahead_new(r->config->core.n_layer, r->config->core.top_k, err)))
+	if (!(r->ahead = gm_ahead_new(r->config->core.n_layer, r->config->core.top_k, r->scratch, err)))
 		return GM_ERR_MEMORY;
 	return gm_ahead_add(r->ahead, r->config->hw, err);
 }
 
-static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_error *err)
+static int prepare(struct gm_replay *r, struct gm_error *err)
 {
 	const struct gm_core_config *core = &r->core_config;
 	struct gm_arrivals *arrivals = &r->instant;
@@ -163,7 +164,7 @@ static int prepare(struct gm_replay *r, struct gm_scratch *scratch, struct gm_er
 			return GM_ERR_MEMORY;
 		arrivals = gm_player_arrivals(r->player);
 	}
-	r->core = gm_core_init(r->core_memory, core, arrivals, scratch);
+	r->core = gm_core_init(r->core_memory, core, arrivals, r->scratch);
 	start(r, false);
 	return GM_OK;
 }
@@ -181,7 +182,8 @@ struct gm_replay *gm_replay_new(const struct gm_replay_config *config, const str
 	r->sink = sink ? sink : &nothing;
 	r->last_sequence = UINT32_MAX;
 	r->by_token = r->sink->token || r->sink->per_sequence || config->prefill == GM_PREFILL_BATCH;
-	if (prepare(r, scratch, err) < 0) {
+	r->scratch = scratch;
+	if (prepare(r, err) < 0) {
 		gm_replay_free(r);
 		return NULL;
 	}
@@ -218,7 +220,7 @@ static int beyond(void *user, uint32_t row, uint32_t from, const uint16_t **expe
 	*n = 0;
 	if (r->config->head_only)
 		return GM_OK;
-	return gm_windows_beyond(r->windows, r->event_layer, r->event_first + offset, from, expert, n, err);
+	return gm_windows_beyond(r->windows, r->event_window, r->event_layer, r->event_first + offset, from, expert, n, err);
 }
 
 static int reserve_packed(struct gm_replay *r, const struct gm_window *w, uint32_t n, struct gm_error *err)
@@ -332,6 +334,7 @@ static int replay_event(struct gm_replay *r, const struct gm_window *w, const st
 	GM_TRY(gather(r, w, layer, pass->begin, pass->end, &rows, err));
 	if (rows.n == 0)
 		return GM_OK; /* an event without rows does not exist */
+	r->event_window = w;
 	r->event_layer = layer;
 	r->event_first = pass->begin;
 	r->event_offset = rows.token;
@@ -475,49 +478,83 @@ static int replay_by_pass(struct gm_replay *r, const struct gm_window *w, struct
 	return GM_OK;
 }
 
-/* Tokens begin ... end - 1 of a window, all of them counted or none, every token its own pass: layer after layer. */
-static int replay_by_layer(struct gm_replay *r, const struct gm_window *w, uint32_t begin, uint32_t end, bool counted,
-			   struct gm_error *err)
+/* Some tokens of a window. */
+struct span {
+	const struct gm_window *window;
+	uint32_t begin, end;
+};
+
+static int replay_span(struct gm_replay *r, const struct span *span, uint32_t layer, uint32_t before, bool counted,
+		       struct gm_error *err)
 {
 	struct gm_rows rows;
 
-	if (begin == end || (r->ahead && gm_ahead_all_late(r->ahead)))
+	GM_TRY(gather(r, span->window, layer, span->begin, span->end, &rows, err));
+	r->event_window = span->window;
+	r->event_layer = layer;
+	r->event_first = span->begin;
+	r->event_offset = rows.token;
+	if (r->ahead)
+		gm_ahead_set_layer(r->ahead, layer, before, rows.token);
+	return gm_event_run(r->core, layer, span->window->first_token + span->begin, &rows,
+			    counted ? &r->layer[layer].count : NULL, counted ? layer_work(r, layer) : NULL, err);
+}
+
+/* Tokens that follow each other, all of them counted or none, every token its own pass: layer after layer. */
+static int replay_by_layer(struct gm_replay *r, const struct span *span, uint32_t n, bool counted, struct gm_error *err)
+{
+	uint32_t n_layer = r->config->core.n_layer, n_token = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		n_token += span[i].end - span[i].begin;
+	if (n_token == 0 || (r->ahead && gm_ahead_all_late(r->ahead)))
 		return GM_OK;
 	if (r->ahead)
-		GM_TRY(gm_ahead_begin(r->ahead, end - begin, err));
-	for (uint32_t layer = 0; layer < r->config->core.n_layer; layer++) {
-		GM_TRY(gather(r, w, layer, begin, end, &rows, err));
-		r->event_layer = layer;
-		r->event_first = begin;
-		r->event_offset = rows.token;
-		if (r->ahead)
-			gm_ahead_set_layer(r->ahead, layer, rows.token);
-		if (layer + 1 < r->config->core.n_layer)
+		GM_TRY(gm_ahead_begin(r->ahead, n_token, err));
+	for (uint32_t layer = 0; layer < n_layer; layer++) {
+		uint32_t before = 0;
+
+		if (layer + 1 < n_layer)
 			gm_core_expect_layer(r->core, layer + 1);
-		GM_TRY(gm_event_run(r->core, layer, w->first_token + begin, &rows, counted ? &r->layer[layer].count : NULL,
-				    counted ? layer_work(r, layer) : NULL, err));
+		for (uint32_t i = 0; i < n; before += span[i].end - span[i].begin, i++)
+			GM_TRY(replay_span(r, &span[i], layer, before, counted, err));
 	}
 	if (r->ahead)
 		gm_ahead_end(r->ahead, counted);
 	if (counted) {
-		r->tokens += end - begin;
-		r->timed_tokens += end - begin;
+		r->tokens += n_token;
+		r->timed_tokens += n_token;
 	}
 	return GM_OK;
 }
 
-int gm_replay_window(struct gm_replay *r, struct gm_windows *windows, const struct gm_window *w, struct gm_error *err)
+/* How many tokens of a window are warm-up. */
+static uint32_t n_warmup(const struct gm_replay *r, const struct gm_window *w)
 {
-	uint64_t warmup = r->config->warmup;
-	uint32_t counted_from = 0;
+	uint64_t warmup = r->config->warmup, left = warmup > w->first_token ? warmup - w->first_token : 0;
 
+	return left < w->n_token ? (uint32_t)left : w->n_token;
+}
+
+int gm_replay_windows(struct gm_replay *r, struct gm_windows *windows, const struct gm_window *window, uint32_t n,
+		      struct gm_error *err)
+{
+	struct span uncounted[GM_WINDOWS_MOST], counted[GM_WINDOWS_MOST];
+
+	assert(n <= GM_WINDOWS_MOST);
 	r->windows = windows;
+	for (uint32_t i = 0; i < n && !r->by_layer; i++)
+		GM_TRY(replay_by_pass(r, &window[i], err));
 	if (!r->by_layer)
-		return replay_by_pass(r, w, err);
-	if (w->first_token < warmup)
-		counted_from = warmup - w->first_token < w->n_token ? (uint32_t)(warmup - w->first_token) : w->n_token;
-	GM_TRY(replay_by_layer(r, w, 0, counted_from, false, err));
-	return replay_by_layer(r, w, counted_from, w->n_token, true, err);
+		return GM_OK;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t from = n_warmup(r, &window[i]);
+
+		uncounted[i] = (struct span){&window[i], 0, from};
+		counted[i] = (struct span){&window[i], from, window[i].n_token};
+	}
+	GM_TRY(replay_by_layer(r, uncounted, n, false, err));
+	return replay_by_layer(r, counted, n, true, err);
 }
 
 int gm_replay_add_hw(struct gm_replay *r, const struct gm_hw *hw, struct gm_error *err)

@@ -53,9 +53,9 @@ struct gm_replay *gm_replay_new(const struct gm_replay_config *config, const str
 				struct gm_scratch *scratch, struct gm_error *err);
 void gm_replay_free(struct gm_replay *replay);
 
-/* Replays one window; windows come in order. `windows` answers for experts beyond the ranking. */
-int gm_replay_window(struct gm_replay *replay, struct gm_windows *windows, const struct gm_window *window,
-		     struct gm_error *err);
+/* Replays window [n], what gm_windows_next gave; windows come in order. `windows` answers for experts beyond the ranking. */
+int gm_replay_windows(struct gm_replay *replay, struct gm_windows *windows, const struct gm_window *window, uint32_t n,
+		      struct gm_error *err);
 
 /* After the last window: GM_ERR_FORMAT if there are landings that no event has met. */
 int gm_replay_end(const struct gm_replay *replay, struct gm_error *err);

@@ -1,6 +1,7 @@
 #include "sim/sweep.h"
 
 #include "base/progress.h"
+#include "sim/ahead.h"
 #include "sim/share.h"
 
 #include <inttypes.h>
@@ -62,15 +63,15 @@ struct batch {
 	size_t n;          /* how many */
 };
 
-/* Decoded blocks: what a reader of 64-token blocks and its windows hold, roughly. */
-static size_t block_bytes(const struct gm_trace *trace, unsigned flags)
+/* What windows hold that are decoded at a time, roughly, and the work space of replays. */
+static size_t window_bytes(const struct gm_trace *trace, unsigned flags)
 {
 	const struct gm_model *model = gm_trace_model(trace);
 	size_t row = 64 + gm_trace_n_head(trace) * 8 + model->top_k * 16;
 
 	if (flags & GM_WINDOWS_TAIL)
 		row += (model->n_expert - gm_trace_n_head(trace)) * (sizeof(float) + sizeof(uint16_t));
-	return (size_t)model->n_layer * 64 * row * 2;
+	return (size_t)model->n_layer * GM_WINDOWS_TOKENS * row + gm_ahead_event_bytes(model->n_layer, GM_WINDOWS_TOKENS);
 }
 
 /* What the points hold while they do not run: plan and times by layer. */
@@ -109,7 +110,7 @@ static struct batch next_batch(const struct gm_sweep *sweep, enum gm_prefill pre
 	for (size_t i = 0; i < sweep->n_point; i++)
 		if (has_work(sweep, i, prefill))
 			batch.flags |= sweep->point[i].plan.window_flags;
-	used = block_bytes(sweep->trace, batch.flags) + idle_bytes(sweep);
+	used = window_bytes(sweep->trace, batch.flags) + idle_bytes(sweep);
 	for (; batch.end < sweep->n_point; batch.end++) {
 		if (!has_work(sweep, batch.end, prefill))
 			continue;
@@ -297,26 +298,29 @@ out:
 	return status;
 }
 
-/* One decoded window through every replay of the batch. */
-static int replay_window(struct gm_sweep *sweep, const struct batch *batch, struct gm_windows *windows,
-			 const struct gm_window *window, struct gm_progress *progress, uint64_t *done, struct gm_error *err)
+/* Decoded windows through every replay of the batch. */
+static int replay_windows(struct gm_sweep *sweep, const struct batch *batch, struct gm_windows *windows,
+			  const struct gm_window *window, uint32_t n, struct gm_progress *progress, uint64_t *done,
+			  struct gm_error *err)
 {
+	uint64_t n_token = window[n - 1].first_token + window[n - 1].n_token - window[0].first_token;
+
 	for (size_t i = batch->begin; i < batch->end; i++) {
 		struct gm_point *point = &sweep->point[i];
 		int status = GM_OK;
 
-		if (point->lru)
-			gm_lru_window(point->lru, window);
-		else if (point->replay)
-			status = gm_replay_window(point->replay, windows, window, &point->error);
-		else
+		for (uint32_t j = 0; point->lru && j < n; j++)
+			gm_lru_window(point->lru, &window[j]);
+		if (point->replay)
+			status = gm_replay_windows(point->replay, windows, window, n, &point->error);
+		else if (!point->lru)
 			continue;
 		if (status < 0) {
 			stop_point(point);
 			if (!is_impossible(status))
 				return reading_failed(sweep, &point->error, err);
 		}
-		*done += window->n_token;
+		*done += n_token;
 		gm_progress_update(progress, *done);
 	}
 	return GM_OK;
@@ -336,7 +340,7 @@ static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct g
 		if (has_work(sweep, i, batch->prefill))
 			GM_TRY_OUT(start_leader(sweep, i, windows, scratch, err));
 	while ((status = gm_windows_next(windows, &window, &why)) > 0)
-		GM_TRY_OUT(replay_window(sweep, batch, windows, window, progress, done, err));
+		GM_TRY_OUT(replay_windows(sweep, batch, windows, window, (uint32_t)status, progress, done, err));
 	if (status < 0)
 		status = reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)

@@ -18,6 +18,17 @@ struct store {
 	uint32_t *next_use;
 };
 
+/* What belongs to one window. */
+struct part {
+	struct gm_block block; /* of the window; where windows hold copies of rows: the one decoded last */
+	double *gate;          /* of the block [n_layer][n_token][top_k] */
+	uint32_t *next_use;    /* likewise */
+	size_t n_value;        /* room in gate and next_use */
+	struct gm_block tail;  /* a block of the window decoded with its tail */
+	bool has_tail;
+	struct gm_beyond *beyond; /* NULL until it is asked for */
+};
+
 struct gm_windows {
 	struct gm_trace *trace;
 	const struct gm_model *model;
@@ -26,55 +37,49 @@ struct gm_windows {
 	unsigned flags, want;
 	uint64_t next_block;
 	bool ended;
-	struct gm_block block; /* decoded last */
-	double *gate;          /* of the block [n_layer][n_token][top_k] */
-	uint32_t *next_use;    /* likewise */
-	size_t n_value;        /* room in gate and next_use */
-	struct store store;    /* GM_PREFILL_BATCH: tokens of whole passes, then those of an open one */
-	struct gm_window window;
-	uint32_t *pass_end;
+	struct part part[GM_WINDOWS_MOST];
+	struct gm_window window[GM_WINDOWS_MOST];
+	struct store store; /* GM_PREFILL_BATCH, whose windows come one by one: tokens of whole passes, then those of an open one */
+	uint32_t *pass_end; /* of all windows */
 	uint32_t max_pass_end;
-	struct gm_block tail; /* a block decoded with its tail */
-	bool has_tail;
-	struct gm_beyond *beyond;
 };
 
 /* --- one block: gates and next uses --- */
 
-static void fill_gates(struct gm_windows *w)
+static void fill_gates(const struct gm_windows *w, struct part *part)
 {
-	const struct gm_block *b = &w->block;
+	const struct gm_block *b = &part->block;
 	uint32_t k = w->model->top_k;
 	size_t n_row = (size_t)b->n_layer * b->n_token;
 
 	if (b->weight) {
-		memcpy(w->gate, b->weight, n_row * k * sizeof(double));
+		memcpy(part->gate, b->weight, n_row * k * sizeof(double));
 		return;
 	}
 	for (size_t row = 0; row < n_row; row++)
 		if (b->present[row])
-			gm_gate_weights(w->model->gating, k, b->logit + row * b->n_head, w->gate + row * k);
+			gm_gate_weights(w->model->gating, k, b->logit + row * b->n_head, part->gate + row * k);
 }
 
 /* Decodes the next block; 0 at the end. */
-static int next_block(struct gm_windows *w, struct gm_error *err)
+static int next_block(struct gm_windows *w, struct part *part, struct gm_error *err)
 {
-	int status = gm_trace_read(w->trace, w->next_block, w->want, &w->block, err);
-	size_t n_value = (size_t)w->model->n_layer * w->block.n_token * w->model->top_k;
+	int status = gm_trace_read(w->trace, w->next_block, w->want, &part->block, err);
+	size_t n_value = (size_t)w->model->n_layer * part->block.n_token * w->model->top_k;
 
 	if (status <= 0)
 		return status;
 	w->next_block++;
-	w->has_tail = false;
-	if (n_value > w->n_value) {
-		GM_GROW(w->gate, n_value, err);
-		GM_GROW(w->next_use, n_value, err);
-		w->n_value = n_value;
+	part->has_tail = false;
+	if (n_value > part->n_value) {
+		GM_GROW(part->gate, n_value, err);
+		GM_GROW(part->next_use, n_value, err);
+		part->n_value = n_value;
 	}
 	if (w->flags & GM_WINDOWS_GATES)
-		fill_gates(w);
+		fill_gates(w, part);
 	if (w->future)
-		GM_TRY(gm_future_read(w->future, &w->block, w->next_use, err));
+		GM_TRY(gm_future_read(w->future, &part->block, part->next_use, err));
 	return 1;
 }
 
@@ -96,30 +101,48 @@ static void note_presence(struct gm_window *out, uint32_t n_layer)
 
 /* --- every token its own pass: a window is a block --- */
 
-static int next_token_window(struct gm_windows *w, struct gm_error *err)
+static int next_token_window(struct gm_windows *w, uint32_t i, struct gm_error *err)
 {
-	const struct gm_block *b = &w->block;
-	int status = next_block(w, err);
+	struct part *part = &w->part[i];
+	const struct gm_block *b = &part->block;
+	int status = next_block(w, part, err);
 
 	if (status <= 0)
 		return status;
 	GM_TRY(reserve_pass_ends(w, b->n_token, err));
-	for (uint32_t i = 0; i < b->n_token; i++)
-		w->pass_end[i] = i + 1;
-	w->window = (struct gm_window){
+	w->window[i] = (struct gm_window){
 		.first_token = b->first_token,
 		.n_token = b->n_token,
 		.stride = b->n_token,
 		.n_ranked = b->n_head,
 		.sequence = b->sequence,
-		.pass_end = w->pass_end,
 		.present = b->present,
 		.ranked = b->head,
-		.gate = w->flags & GM_WINDOWS_GATES ? w->gate : NULL,
-		.next_use = w->future ? w->next_use : NULL,
+		.gate = w->flags & GM_WINDOWS_GATES ? part->gate : NULL,
+		.next_use = w->future ? part->next_use : NULL,
 	};
-	note_presence(&w->window, w->model->n_layer);
+	note_presence(&w->window[i], w->model->n_layer);
 	return 1;
+}
+
+static int next_token_windows(struct gm_windows *w, struct gm_error *err)
+{
+	uint32_t n = 0, n_token = 0, longest = 0;
+	int status = 1;
+
+	while (n < GM_WINDOWS_MOST && n_token < GM_WINDOWS_TOKENS && (status = next_token_window(w, n, err)) > 0) {
+		uint32_t here = w->window[n++].n_token;
+
+		n_token += here;
+		longest = here > longest ? here : longest;
+	}
+	if (status < 0)
+		return status;
+	for (uint32_t i = 0; i < longest; i++)
+		w->pass_end[i] = i + 1;
+	for (uint32_t i = 0; i < n; i++)
+		w->window[i].pass_end = w->pass_end;
+	return (int)n;
 }
 
 /* --- recorded passes: a window is a run of whole passes, copied --- */
@@ -170,7 +193,8 @@ static void copy_rows(void *to, uint32_t to_stride, uint32_t to_first, const voi
 
 static int append_block(struct gm_windows *w, struct gm_error *err)
 {
-	const struct gm_block *b = &w->block;
+	const struct part *part = &w->part[0];
+	const struct gm_block *b = &part->block;
 	struct store *s = &w->store;
 	uint32_t n_layer = w->model->n_layer, k = w->model->top_k, n = b->n_token;
 
@@ -180,9 +204,9 @@ static int append_block(struct gm_windows *w, struct gm_error *err)
 	copy_rows(s->present, s->capacity, s->n_token, b->present, n, 0, n_layer, n, 1);
 	copy_rows(s->ranked, s->capacity, s->n_token, b->head, n, 0, n_layer, n, b->n_head * sizeof(uint16_t));
 	if (w->flags & GM_WINDOWS_GATES)
-		copy_rows(s->gate, s->capacity, s->n_token, w->gate, n, 0, n_layer, n, k * sizeof(double));
+		copy_rows(s->gate, s->capacity, s->n_token, part->gate, n, 0, n_layer, n, k * sizeof(double));
 	if (w->future)
-		copy_rows(s->next_use, s->capacity, s->n_token, w->next_use, n, 0, n_layer, n, k * sizeof(uint32_t));
+		copy_rows(s->next_use, s->capacity, s->n_token, part->next_use, n, 0, n_layer, n, k * sizeof(uint32_t));
 	s->n_token += n;
 	return GM_OK;
 }
@@ -191,7 +215,7 @@ static int append_block(struct gm_windows *w, struct gm_error *err)
 static void drop_window(struct gm_windows *w)
 {
 	struct store *s = &w->store;
-	uint32_t n_layer = w->model->n_layer, k = w->model->top_k, first = w->window.n_token, n = s->n_token - first;
+	uint32_t n_layer = w->model->n_layer, k = w->model->top_k, first = w->window[0].n_token, n = s->n_token - first;
 	size_t ranked = gm_trace_n_head(w->trace) * sizeof(uint16_t);
 
 	memmove(s->sequence, s->sequence + first, n * sizeof(uint32_t));
@@ -203,8 +227,8 @@ static void drop_window(struct gm_windows *w)
 	if (s->next_use)
 		copy_rows(s->next_use, s->capacity, 0, s->next_use, s->capacity, first, n_layer, n, k * sizeof(uint32_t));
 	s->n_token = n;
-	w->window.first_token += first;
-	w->window.n_token = 0;
+	w->window[0].first_token += first;
+	w->window[0].n_token = 0;
 }
 
 /* How many tokens of the store lie in passes that are known to be whole. */
@@ -223,13 +247,13 @@ static uint32_t whole_tokens(const struct gm_windows *w)
 static int next_batch_window(struct gm_windows *w, struct gm_error *err)
 {
 	struct store *s = &w->store;
-	struct gm_window *out = &w->window;
+	struct gm_window *out = &w->window[0];
 	uint32_t n;
 
 	if (s->n_token)
 		drop_window(w);
 	while ((n = whole_tokens(w)) == 0 && !w->ended) {
-		int status = next_block(w, err);
+		int status = next_block(w, &w->part[0], err);
 
 		GM_TRY(status);
 		if (status == 0)
@@ -260,8 +284,8 @@ static int next_batch_window(struct gm_windows *w, struct gm_error *err)
 
 int gm_windows_next(struct gm_windows *w, const struct gm_window **window, struct gm_error *err)
 {
-	*window = &w->window;
-	return w->prefill == GM_PREFILL_TOKEN ? next_token_window(w, err) : next_batch_window(w, err);
+	*window = w->window;
+	return w->prefill == GM_PREFILL_TOKEN ? next_token_windows(w, err) : next_batch_window(w, err);
 }
 
 /* --- experts beyond the ranking --- */
@@ -279,37 +303,41 @@ static int no_tail(const struct gm_windows *w, uint64_t token, uint32_t layer, s
 		       gm_trace_n_head(w->trace), (unsigned long long)token, layer);
 }
 
-/* Makes w->tail the block that holds a token, its tail decoded. */
-static int load_tail(struct gm_windows *w, uint64_t token, struct gm_error *err)
+/* The block of a window that holds a token, its tail decoded. */
+static int load_tail(struct gm_windows *w, struct part *part, uint64_t token, const struct gm_block **out,
+		     struct gm_error *err)
 {
-	uint64_t block = w->next_block - 1;
+	uint64_t block = 0;
 
-	if (w->block.tail)
-		return GM_OK; /* streamed: decoded whole */
-	if (w->has_tail && token >= w->tail.first_token && token < w->tail.first_token + w->tail.n_token)
+	*out = part->block.tail ? &part->block : &part->tail; /* streamed: decoded whole */
+	if (part->block.tail)
+		return GM_OK;
+	if (part->has_tail && token >= part->tail.first_token && token < part->tail.first_token + part->tail.n_token)
 		return GM_OK;
 	if (!gm_trace_seekable(w->trace))
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
 			       "substitutes of a prompt batch cannot be sought on a pipe: %s: give the trace as a file",
 			       gm_trace_path(w->trace));
 	GM_TRY(gm_trace_find(w->trace, token, &block, err));
-	GM_TRY(gm_trace_read(w->trace, block, GM_WANT_TAIL, &w->tail, err));
-	w->has_tail = true;
+	GM_TRY(gm_trace_read(w->trace, block, GM_WANT_TAIL, &part->tail, err));
+	part->has_tail = true;
 	return GM_OK;
 }
 
-int gm_windows_beyond(struct gm_windows *w, uint32_t layer, uint32_t i, uint32_t from, const uint16_t **expert, uint32_t *n,
-		      struct gm_error *err)
+int gm_windows_beyond(struct gm_windows *w, const struct gm_window *window, uint32_t layer, uint32_t i, uint32_t from,
+		      const uint16_t **expert, uint32_t *n, struct gm_error *err)
 {
-	uint64_t token = w->window.first_token + i;
+	struct part *part = &w->part[window - w->window];
+	uint64_t token = window->first_token + i;
+	const struct gm_block *block;
 
 	*n = 0;
 	if (gm_trace_tail(w->trace) == GM_TAIL_NONE)
 		return no_tail(w, token, layer, err);
-	GM_TRY(load_tail(w, token, err));
-	const struct gm_block *b = w->block.tail ? &w->block : &w->tail;
-
-	return gm_beyond_row(w->beyond, b, layer, (uint32_t)(token - b->first_token), from, expert, n, err);
+	GM_TRY(load_tail(w, part, token, &block, err));
+	if (!part->beyond && !(part->beyond = gm_beyond_new(w->model, gm_trace_n_head(w->trace), err)))
+		return GM_ERR_MEMORY;
+	return gm_beyond_row(part->beyond, block, layer, (uint32_t)(token - block->first_token), from, expert, n, err);
 }
 
 /* --- life --- */
@@ -323,8 +351,7 @@ static int prepare(struct gm_windows *w, struct gm_error *err)
 		if (!w->future)
 			return GM_ERR_IO;
 	}
-	w->beyond = gm_beyond_new(w->model, gm_trace_n_head(w->trace), err);
-	return w->beyond ? GM_OK : GM_ERR_MEMORY;
+	return GM_OK;
 }
 
 struct gm_windows *gm_windows_new(struct gm_trace *trace, enum gm_prefill prefill, unsigned flags, struct gm_error *err)
@@ -349,10 +376,13 @@ void gm_windows_free(struct gm_windows *w)
 	if (!w)
 		return;
 	gm_future_free(w->future);
-	gm_block_free(&w->block);
-	gm_block_free(&w->tail);
-	free(w->gate);
-	free(w->next_use);
+	for (uint32_t i = 0; i < GM_WINDOWS_MOST; i++) {
+		gm_block_free(&w->part[i].block);
+		gm_block_free(&w->part[i].tail);
+		free(w->part[i].gate);
+		free(w->part[i].next_use);
+		gm_beyond_free(w->part[i].beyond);
+	}
 	free(w->store.sequence);
 	free(w->store.pass);
 	free(w->store.present);
@@ -360,22 +390,10 @@ void gm_windows_free(struct gm_windows *w)
 	free(w->store.gate);
 	free(w->store.next_use);
 	free(w->pass_end);
-	gm_beyond_free(w->beyond);
 	free(w);
 }
 
 const uint64_t *gm_windows_first_use(const struct gm_windows *w)
 {
 	return w->future ? gm_future_first_use(w->future) : NULL;
-}
-
-size_t gm_windows_bytes(const struct gm_windows *w)
-{
-	size_t rows = (size_t)w->model->n_layer * w->store.capacity;
-	size_t row = 1 + gm_trace_n_head(w->trace) * sizeof(uint16_t);
-
-	row += (w->store.gate ? w->model->top_k * sizeof(double) : 0) +
-	       (w->store.next_use ? w->model->top_k * sizeof(uint32_t) : 0);
-	return w->block.capacity_bytes + w->tail.capacity_bytes + w->n_value * (sizeof(double) + sizeof(uint32_t)) +
-	       rows * row + gm_beyond_bytes(w->beyond);
 }

@@ -1,4 +1,4 @@
-/* A window: whole passes of a trace, decoded once and replayed by any number of configurations. */
+/* Windows: whole passes of a trace, decoded once and replayed by any number of configurations. */
 #ifndef GM_SIM_WINDOW_H
 #define GM_SIM_WINDOW_H
 
@@ -9,6 +9,11 @@ enum gm_prefill {
 	GM_PREFILL_TOKEN, /* every token its own pass */
 	GM_PREFILL_BATCH, /* the passes as they were recorded */
 };
+
+/* Windows that are decoded at a time, at most: about 256 tokens. A replay that goes through all of them in one layer before the next has the layer's
+ * state in the nearer caches meanwhile. */
+#define GM_WINDOWS_MOST 4u
+#define GM_WINDOWS_TOKENS 256u
 
 /* What lies in a window. Row arrays are layer-major: row r(layer, i) = layer * stride + i. */
 struct gm_window {
@@ -38,18 +43,15 @@ enum gm_windows_flag {
 struct gm_windows *gm_windows_new(struct gm_trace *trace, enum gm_prefill prefill, unsigned flags, struct gm_error *err);
 void gm_windows_free(struct gm_windows *windows);
 
-/* The next window: 1, 0 at the end, or an error. It is valid until the next call. */
+/* The next windows, in order: how many, 0 at the end, or an error. *window [n] is valid until the next call. */
 int gm_windows_next(struct gm_windows *windows, const struct gm_window **window, struct gm_error *err);
 
-/* The experts beyond the ranking of one row of the current window from place `from` on, by selection score (see struct gm_rows). Errors name token
- * and layer. */
-int gm_windows_beyond(struct gm_windows *windows, uint32_t layer, uint32_t i, uint32_t from, const uint16_t **expert,
-		      uint32_t *n, struct gm_error *err);
+/* The experts beyond the ranking of row i of one of the current windows from place `from` on, by selection score (see struct gm_rows). Errors name
+ * token and layer. */
+int gm_windows_beyond(struct gm_windows *windows, const struct gm_window *window, uint32_t layer, uint32_t i, uint32_t from,
+		      const uint16_t **expert, uint32_t *n, struct gm_error *err);
 
 /* Event numbers of first requests [n_layer][n_expert] (struct gm_core_config), with GM_WINDOWS_NEXT_USE; else NULL. */
 const uint64_t *gm_windows_first_use(const struct gm_windows *windows);
-
-/* Memory held now. */
-size_t gm_windows_bytes(const struct gm_windows *windows);
 
 #endif

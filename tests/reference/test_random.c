@@ -109,7 +109,7 @@ static void run(struct random_case *c, const char *path, bool split, struct outc
 
 	must(replay ? 0 : err.code, &err);
 	while ((status = gm_windows_next(windows, &window, &err)) > 0)
-		must(gm_replay_window(replay, windows, window, &err), &err);
+		must(gm_replay_windows(replay, windows, window, (uint32_t)status, &err), &err);
 	must(status, &err);
 	out->late = gm_replay_is_late(replay, c->config.hw);
 	if (!out->late)

@@ -167,6 +167,8 @@ void random_case_write(const struct random_case *c, const struct ref_trace *t, c
 					fail_msg("%s", err.text);
 		}
 		assert_int_equal(gm_writer_complete(w, first + end - i, &err), 0);
+		if (chance(&order, 5)) /* more than a few blocks, and short ones */
+			assert_int_equal(gm_writer_flush(w, &err), 0);
 	}
 	if (gm_writer_close(w, &err) < 0)
 		fail_msg("%s", err.text);

@@ -29,7 +29,8 @@ static struct outcome replay(double token_us, const uint32_t n_queued[N_LAYER], 
 			   .copy_us = copy_us,
 			   .token_us = token_us};
 	struct gm_error err = {0};
-	struct gm_ahead *ahead = gm_ahead_new(N_LAYER, TOP_K, &err);
+	struct gm_scratch *scratch = gm_scratch_new(TOP_K, TOP_K, &err);
+	struct gm_ahead *ahead = gm_ahead_new(N_LAYER, TOP_K, scratch, &err);
 	struct outcome out;
 
 	assert_non_null(ahead);
@@ -41,7 +42,7 @@ static struct outcome replay(double token_us, const uint32_t n_queued[N_LAYER], 
 		const struct gm_event_log second = {.layer = l, .n_row = 1};
 
 		first.work_kinds = n_fetch[l] ? GM_WORK_FETCH : 0;
-		gm_ahead_set_layer(ahead, l, NULL);
+		gm_ahead_set_layer(ahead, l, 0, NULL);
 		arrivals->end(arrivals, &first);
 		arrivals->end(arrivals, &second);
 	}
@@ -50,6 +51,7 @@ static struct outcome replay(double token_us, const uint32_t n_queued[N_LAYER], 
 	for (uint32_t l = 0; l < N_LAYER; l++)
 		out.layer[l] = gm_ahead_times(ahead, &hw, &out.token_us)[l];
 	gm_ahead_free(ahead);
+	gm_scratch_free(scratch);
 	return out;
 }
 

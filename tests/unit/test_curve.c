@@ -74,6 +74,7 @@ static void start(struct fixture *f, const char *path, uint64_t warmup, bool res
 {
 	struct gm_error err = {0};
 	const struct gm_window *window;
+	int n;
 
 	*f = (struct fixture){0};
 	f->trace = gm_trace_open(path, &err);
@@ -87,10 +88,12 @@ static void start(struct fixture *f, const char *path, uint64_t warmup, bool res
 	assert_true(f->scratch && f->curve && windows);
 	if (!reset)
 		start_lru(f, warmup);
-	while (gm_windows_next(windows, &window, &err) > 0) {
-		gm_curve_window(f->curve, window);
-		if (f->lru)
-			gm_lru_window(f->lru, window);
+	while ((n = gm_windows_next(windows, &window, &err)) > 0) {
+		for (int i = 0; i < n; i++) {
+			gm_curve_window(f->curve, &window[i]);
+			if (f->lru)
+				gm_lru_window(f->lru, &window[i]);
+		}
 	}
 	gm_curve_finish(f->curve);
 	gm_windows_free(windows);
@@ -123,14 +126,15 @@ static void check_size(const struct fixture *f, uint32_t n_slot, uint64_t warmup
 	struct gm_replay_config config;
 	const struct gm_window *window;
 	struct gm_tally total;
+	int n;
 
 	set_config(&config, f, n_slots, warmup, reset);
 	struct gm_windows *windows = gm_windows_new(f->trace, GM_PREFILL_TOKEN, 0, &err);
 	struct gm_replay *replay = gm_replay_new(&config, NULL, f->scratch, &err);
 
 	assert_true(windows && replay);
-	while (gm_windows_next(windows, &window, &err) > 0)
-		assert_int_equal(gm_replay_window(replay, windows, window, &err), 0);
+	while ((n = gm_windows_next(windows, &window, &err)) > 0)
+		assert_int_equal(gm_replay_windows(replay, windows, window, (uint32_t)n, &err), 0);
 	gm_replay_total(replay, NULL, &total);
 	for (uint32_t l = 0; l < f->model->n_layer; l++) {
 		assert_int_equal(gm_curve_accesses(f->curve, l), gm_replay_layers(replay)[l].count.accesses);

@@ -91,7 +91,7 @@ static void check_case(uint64_t seed, const char *path)
 
 	assert_non_null(replay);
 	while ((status = gm_windows_next(windows, &window, &err)) > 0)
-		assert_int_equal(gm_replay_window(replay, windows, window, &err), 0);
+		assert_int_equal(gm_replay_windows(replay, windows, window, (uint32_t)status, &err), 0);
 	assert_int_equal(status, 0);
 	gm_replay_free(replay);
 	gm_windows_free(windows);
