@@ -269,15 +269,14 @@ static void fetch(struct event *ev, uint32_t q)
 
 static void record_access(struct event *ev)
 {
-	struct gm_requests requests = {
+	ev->requests = (struct gm_requests){
 		.n = ev->n_request,
 		.expert = ev->expert,
 		.first_item = ev->first_item,
 		.next_use = ev->rows->next_use ? ev->s->next_use : NULL,
 		.token = ev->token,
 	};
-
-	ev->evict->access(ev->evict_state, &requests);
+	ev->evict->access(ev->evict_state, &ev->requests);
 }
 
 static void add_work(struct event *ev, uint32_t q, unsigned kind)
@@ -593,6 +592,7 @@ void gm_event_set_up(struct event *ev, struct gm_core *core, uint32_t layer)
 	ev->evict_state = gm_core_at(core, pool->evict);
 	ev->residency = (uint8_t *)gm_core_at(core, core->residency) + first;
 	ev->pin = (uint8_t *)gm_core_at(core, core->pin) + first;
+	ev->candidates.requests = &ev->requests;
 	ev->candidates.residency = gm_core_pool_residency(core, pool);
 	ev->candidates.pin = (const uint8_t *)gm_core_at(core, core->pin) + pool->first_item;
 	ev->layer = layer;

@@ -67,7 +67,7 @@ extern const struct gm_evict_ops gm_evict_belady, gm_evict_belady_bypass;
 const struct gm_evict_ops gm_evict_belady = {
 	.info = {.name = "belady",
 		 .help = "bound: farthest next request in the trace, every fetch is admitted",
-		 .flags = GM_NEEDS_NEXT_USE},
+		 .flags = GM_NEEDS_NEXT_USE | GM_SPARES_REQUESTS},
 	.state_bytes = state_bytes,
 	.init = init,
 	.expect = gm_minima_expect,
@@ -82,7 +82,7 @@ const struct gm_evict_ops gm_evict_belady = {
 const struct gm_evict_ops gm_evict_belady_bypass = {
 	.info = {.name = "belady-bypass",
 		 .help = "bound: belady that does not keep a fetched expert whose own next request is the farthest",
-		 .flags = GM_NEEDS_NEXT_USE},
+		 .flags = GM_NEEDS_NEXT_USE | GM_SPARES_REQUESTS},
 	.state_bytes = state_bytes,
 	.init = init,
 	.expect = gm_minima_expect,

@@ -183,6 +183,7 @@ extern const struct gm_evict_ops gm_evict_lfu_decay;
 const struct gm_evict_ops gm_evict_lfu_decay = {
 	.info = {.name = "lfu-decay",
 		 .help = "lfu whose counts fade by half every HALFLIFE tokens",
+		 .flags = GM_SPARES_REQUESTS,
 		 .n_param = 1,
 		 .param = {{.name = "HALFLIFE", .help = "in tokens", .min = 0, .max = 1e12, .above_min = true}}},
 	.state_bytes = state_bytes,

@@ -1,13 +1,8 @@
 #include "policies/minima.h"
 
+#include "policies/machine.h"
+
 #include <string.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define HAVE_X86 1
-#endif
-
-enum gm_vector { GM_VECTOR_NONE, GM_VECTOR_AVX2 };
 
 #define LANE 8u /* keys that are looked at side by side */
 
@@ -19,15 +14,6 @@ static uint32_t padded(uint32_t n_item)
 size_t gm_minima_bytes(uint32_t n_item)
 {
 	return sizeof(struct gm_minima) + padded(n_item) * (sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint8_t));
-}
-
-static enum gm_vector best_vector(void)
-{
-#if HAVE_X86
-	if (__builtin_cpu_supports("avx2"))
-		return GM_VECTOR_AVX2;
-#endif
-	return GM_VECTOR_NONE;
 }
 
 static void set_front(struct gm_minima *m, uint32_t n, uint64_t bound)
@@ -50,7 +36,7 @@ void gm_minima_init(struct gm_minima *m, uint32_t n_item)
 {
 	m->n_item = n_item;
 	m->n_padded = padded(n_item);
-	m->vector = best_vector();
+	m->avx2 = gm_has_avx2();
 	memset(m->key, 0, m->n_padded * sizeof(*m->key));
 	gm_minima_empty(m);
 }
@@ -76,18 +62,18 @@ static uint64_t up_to_plain(const uint64_t *key, uint32_t n, uint64_t limit)
 	return bits;
 }
 
-#if HAVE_X86
-__attribute__((target("avx2"))) static __m256i load(const uint64_t *key)
+#if GM_HAVE_X86
+GM_AVX2 static __m256i load(const uint64_t *key)
 {
 	return _mm256_loadu_si256((const __m256i *)(const void *)key);
 }
 
-__attribute__((target("avx2"))) static __m256i lesser(__m256i a, __m256i b)
+GM_AVX2 static __m256i lesser(__m256i a, __m256i b)
 {
 	return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(a, b));
 }
 
-__attribute__((target("avx2"))) static void leasts_avx2(const uint64_t *key, uint32_t n, uint64_t least[LANE])
+GM_AVX2 static void leasts_avx2(const uint64_t *key, uint32_t n, uint64_t least[LANE])
 {
 	__m256i low = load(key), high = load(key + 4);
 
@@ -99,7 +85,7 @@ __attribute__((target("avx2"))) static void leasts_avx2(const uint64_t *key, uin
 	_mm256_storeu_si256((__m256i *)(void *)(least + 4), high);
 }
 
-__attribute__((target("avx2"))) static uint64_t up_to_avx2(const uint64_t *key, uint32_t n, uint64_t limit)
+GM_AVX2 static uint64_t up_to_avx2(const uint64_t *key, uint32_t n, uint64_t limit)
 {
 	__m256i all = _mm256_set1_epi64x((long long)limit);
 	uint64_t above = 0;
@@ -117,8 +103,8 @@ __attribute__((target("avx2"))) static uint64_t up_to_avx2(const uint64_t *key, 
 
 static void leasts(const struct gm_minima *m, const uint64_t *key, uint32_t n, uint64_t least[LANE])
 {
-#if HAVE_X86
-	if (m->vector == GM_VECTOR_AVX2) {
+#if GM_HAVE_X86
+	if (m->avx2) {
 		leasts_avx2(key, n, least);
 		return;
 	}
@@ -128,8 +114,8 @@ static void leasts(const struct gm_minima *m, const uint64_t *key, uint32_t n, u
 
 static uint64_t up_to(const struct gm_minima *m, const uint64_t *key, uint32_t n, uint64_t limit)
 {
-#if HAVE_X86
-	if (m->vector == GM_VECTOR_AVX2)
+#if GM_HAVE_X86
+	if (m->avx2)
 		return up_to_avx2(key, n, limit);
 #endif
 	return up_to_plain(key, n, limit);
@@ -197,11 +183,17 @@ void gm_minima_enter_pending(struct gm_minima *m)
 	const uint32_t *pending = gm_minima_pending(m);
 
 	for (uint32_t i = 0; i < m->n_pending; i++) {
-		uint64_t key = gm_minima_key(m, pending[i]);
+		uint32_t item = pending[i];
+		uint64_t key = gm_minima_key(m, item);
+		bool in_front = key < m->bound;
 
-		m->key[pending[i]] = key;
-		if (key < m->bound)
-			add(m, pending[i], key);
+		m->key[item] = key;
+		if (m->n_front < GM_MINIMA_FRONT) { /* nobody can foretell which of them are: it is put there, and counts or not */
+			put(m, m->n_front, item, in_front ? key : GM_MINIMA_ABSENT);
+			m->n_front += in_front;
+		} else if (in_front) {
+			add(m, item, key);
+		}
 	}
 	m->n_pending = 0;
 }
@@ -218,9 +210,24 @@ static uint64_t choose_bound(const struct gm_minima *m)
 	return most + 1;
 }
 
-/* A new front. */
-static void refill(struct gm_minima *m)
+/* Those of the event's requests that are in the pool, none of them in the front: they enter at the next access. */
+static void withdraw_requests(struct gm_minima *m, const struct gm_requests *requests)
 {
+	for (uint32_t i = 0; i < requests->n; i++) {
+		uint32_t item = requests->first_item + requests->expert[i];
+
+		if (!gm_minima_has(m, item))
+			continue;
+		m->key[item] |= GM_MINIMA_ABSENT;
+		gm_minima_land(m, item);
+	}
+}
+
+/* A new front. */
+static void refill(struct gm_minima *m, const struct gm_candidates *candidates)
+{
+	if (candidates->requests)
+		withdraw_requests(m, candidates->requests);
 	set_front(m, 0, choose_bound(m));
 	for (uint32_t first = 0; first < m->n_padded; first += 64) {
 		uint32_t n = m->n_padded - first < 64 ? m->n_padded - first : 64;
@@ -236,21 +243,36 @@ static void refill(struct gm_minima *m)
 
 /* --- the least --- */
 
+struct least {
+	uint64_t key;
+	uint32_t at;
+};
+
+/* One more key, without a branch. */
+static GM_INNER void take(struct least *least, const uint64_t *key, uint32_t i)
+{
+	least->at = key[i] < least->key ? i : least->at;
+	least->key = key[i] < least->key ? key[i] : least->key;
+}
+
 /* The item of the front with the smallest key; the front is not empty. Without vectors: these keys were written one by one and a moment ago, and
- * a wide load would have to wait until all of them are in the cache. Two chains of comparisons, without branches, for nobody can foretell them. */
+ * a wide load would have to wait until all of them are in the cache. Eight keys at a time and two chains of comparisons, since nobody can foretell
+ * how many keys there are, nor which is smaller. */
 static uint32_t least_of_front(const struct gm_minima *m)
 {
-	const uint64_t *key = m->front_key;
-	uint64_t even = key[0], odd = key[1];
-	uint32_t even_at = 0, odd_at = 1;
+	struct least even = {m->front_key[0], 0}, odd = {m->front_key[1], 1};
 
-	for (uint32_t i = 2; i < m->n_front; i += 2) {
-		even_at = key[i] < even ? i : even_at;
-		even = key[i] < even ? key[i] : even;
-		odd_at = key[i + 1] < odd ? i + 1 : odd_at;
-		odd = key[i + 1] < odd ? key[i + 1] : odd;
+	for (uint32_t i = 0; i < m->n_front; i += 8) {
+		take(&even, m->front_key, i);
+		take(&odd, m->front_key, i + 1);
+		take(&even, m->front_key, i + 2);
+		take(&odd, m->front_key, i + 3);
+		take(&even, m->front_key, i + 4);
+		take(&odd, m->front_key, i + 5);
+		take(&even, m->front_key, i + 6);
+		take(&odd, m->front_key, i + 7);
 	}
-	return m->front[odd < even ? odd_at : even_at];
+	return m->front[odd.key < even.key ? odd.at : even.at];
 }
 
 /* Among some items (item NULL: all), the candidate with the smallest key. */
@@ -280,7 +302,7 @@ static uint32_t least_candidate(struct gm_minima *m, const struct gm_candidates 
 			return item;
 		if (fresh)
 			return least_candidate_of(m, NULL, m->n_item, candidates);
-		refill(m);
+		refill(m, candidates);
 	}
 }
 
@@ -312,7 +334,7 @@ uint32_t gm_minima_victim_near(struct gm_minima *m, const struct gm_candidates *
 		return first;
 	limit = near->limit(m->key[first]);
 	if (limit >= m->bound && m->bound < GM_MINIMA_ABSENT)
-		refill(m);
+		refill(m, candidates);
 	if (limit >= m->bound)
 		return first_of_all(m, candidates, limit, near);
 	near_bits = up_to(m, m->front_key, GM_MINIMA_FRONT, limit);

@@ -16,8 +16,8 @@
 
 struct gm_minima {
 	uint32_t n_item, n_padded; /* to whole vectors, absent */
-	uint32_t vector;           /* what this machine can */
 	uint32_t n_front, n_pending;
+	bool avx2;
 	uint64_t bound;                      /* GM_MINIMA_ABSENT: the front is the whole pool */
 	uint64_t front_key[GM_MINIMA_FRONT]; /* [n_front], then GM_MINIMA_ABSENT */
 	uint32_t front[GM_MINIMA_FRONT];     /* [n_front] their items */
@@ -59,7 +59,7 @@ static inline uint64_t gm_minima_key(const struct gm_minima *m, uint32_t item)
 	return m->key[item] & ~GM_MINIMA_ABSENT;
 }
 
-/* An item that was requested, and is pinned, has another key; the old one or the new one is below the bound. It enters the pool anew at the
+/* An item that is requested, and no candidate, has another key; the old one or the new one is below the bound. It enters the pool anew at the
  * next access. */
 void gm_minima_withdraw(struct gm_minima *minima, uint32_t item, uint64_t old);
 
@@ -80,11 +80,11 @@ static inline void gm_minima_changed(struct gm_minima *m)
 	m->bound = 0;
 }
 
-/* To be called at the start of every access: what waited for it has lost its pin. */
+/* To be called at the start of every access: what waited for it may be evicted again. */
 void gm_minima_enter_pending(struct gm_minima *minima);
 
 /* Parts of struct gm_evict_ops, for a state that begins with a struct gm_minima: the victim is the candidate with the smallest key, which must
- * be of no other item of the pool. */
+ * be of no other item of the pool. All requests of an event must be set; they are spared (GM_SPARES_REQUESTS). */
 void gm_minima_expect(void *state, const struct gm_requests *requests);
 void gm_minima_reserve(void *state, uint32_t item);
 void gm_minima_land(void *state, uint32_t item);

@@ -99,7 +99,8 @@ struct gm_candidates {
 	const uint8_t *residency; /* [n_item] enum gm_residency */
 	const uint8_t *pin;       /* [n_item] pinned where pin[item] == stamp */
 	uint8_t stamp;
-	uint64_t token; /* current token */
+	uint64_t token;                     /* current token */
+	const struct gm_requests *requests; /* of the event; NULL: none */
 };
 
 static inline bool gm_is_candidate(const struct gm_candidates *c, uint32_t item)

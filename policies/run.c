@@ -97,28 +97,29 @@ static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint6
 /* Scope layer, every miss fetched, at most GM_MAX_PICK experts a row: nothing to decide, and nobody to tell. */
 static GM_APART void run_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
 {
-	struct gm_requests requests = {.n = ev->top_k, .next_use = rows->next_use ? ev->s->next_use : NULL};
+	struct gm_requests *requests = &ev->requests;
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
 	uint32_t top_k = ev->top_k, all_ready = top_k * (top_k + 1); /* work[top_k][0] */
+	const uint16_t *pick = rows->ranked;
 	gm_find_misses *find_misses;
 	uint64_t fetches = 0;
 
 	ev->pick_stride = rows->n_ranked;
 	find_misses = gm_event_miss_finder(ev);
-	requests.expert = rows->ranked;
-	for (uint32_t i = 0; i < rows->n; i++, requests.expert += rows->n_ranked) {
-		uint64_t missed = find_misses(ev->residency, requests.expert, top_k);
+	for (uint32_t i = 0; i < rows->n; i++, pick += rows->n_ranked) {
+		uint64_t missed = find_misses(ev->residency, pick, top_k);
 		uint32_t n_missed = 0;
 
-		ev->token = requests.token = first_token + (rows->token ? rows->token[i] : i);
+		requests->expert = pick;
+		ev->token = requests->token = first_token + (rows->token ? rows->token[i] : i);
 		for (uint32_t r = 0; rows->next_use && r < top_k; r++)
 			gm_event_note_next_use(ev, r, (size_t)i * top_k + r);
-		access(ev->evict_state, &requests);
+		access(ev->evict_state, requests);
 		if (missed) {
 			gm_event_next_stamp(ev);
-			ev->pick = requests.expert;
+			ev->pick = pick;
 			ev->pinned = ev->spares;
-			n_missed = fetch_all(ev, requests.expert, missed);
+			n_missed = fetch_all(ev, pick, missed);
 			fetches += n_missed;
 		}
 		if (work)
@@ -148,7 +149,8 @@ static void settle(struct event *ev, uint64_t missed, uint64_t substituted)
 static GM_APART int run_decided(struct event *ev, struct run *run, struct gm_rows *row, struct gm_error *err)
 {
 	const struct gm_miss_ops *rule = ev->config->miss.ops;
-	struct gm_requests requests = {.n = ev->top_k, .next_use = run->rows->next_use ? ev->s->next_use : NULL};
+	struct gm_requests *requests = &ev->requests;
+	bool next_use = run->rows->next_use != NULL;
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
 	bool told = ev->core->arrivals->end != NULL;
 	uint32_t top_k = ev->top_k, n_row = run->rows->n;
@@ -174,12 +176,12 @@ static GM_APART int run_decided(struct event *ev, struct run *run, struct gm_row
 			continue;
 		}
 		n_substituted += ev->n_loose;
-		requests.expert = ev->expert = ev->pick;
-		requests.token = ev->token;
-		for (uint32_t r = 0; requests.next_use && r < top_k; r++)
+		requests->expert = ev->expert = ev->pick;
+		requests->token = ev->token;
+		for (uint32_t r = 0; next_use && r < top_k; r++)
 			gm_event_note_next_use(ev, r, (size_t)i * top_k + r);
 		ev->log.n_work = ev->log.n_queued = 0;
-		access(ev->evict_state, &requests);
+		access(ev->evict_state, requests);
 		if (missed)
 			settle(ev, missed, substituted);
 		n_fetch += ev->log.n_work;
@@ -231,6 +233,7 @@ int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, con
 	if (config->top_k > core->scratch->max_pick)
 		GM_TRY(gm_scratch_grow(core->scratch, 1, err));
 	gm_event_set_up(&ev, core, layer);
+	ev.requests = (struct gm_requests){.n = config->top_k, .next_use = rows->next_use ? ev.s->next_use : NULL};
 	ev.rows = rows;
 	ev.counters = counters ? counters : memset(&unwanted, 0, sizeof(unwanted));
 	ev.shared = true;

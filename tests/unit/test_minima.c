@@ -92,6 +92,7 @@ static void play(struct twins *t, uint64_t token)
 	uint16_t pick[TOP_K];
 	struct gm_requests requests = {.n = TOP_K, .expert = pick, .next_use = next_use};
 
+	candidates.requests = &requests;
 	if (token % 255 == 0)
 		memset(t->pin, 0, sizeof(t->pin));
 	for (uint32_t r = 0; r < TOP_K; r++) {
@@ -117,7 +118,7 @@ static void play_all(struct twins *t, bool plain)
 {
 	start(t);
 	if (plain)
-		t->state[1]->vector = 0;
+		t->state[1]->avx2 = false;
 	for (uint64_t token = 0; token < N_EVENT; token++)
 		play(t, token);
 	assert_true(t->n_eviction > N_EVENT / 2);
