@@ -58,10 +58,11 @@ static int run_event(struct event *ev, struct gm_rows *row, const struct run *ru
 	return GM_OK;
 }
 
-/* R11: an expert that is to be fetched takes the place of another one. False: it is used once and not kept. */
-static GM_INNER bool replace(struct event *ev, uint32_t e)
+/* R11: an expert that is to be fetched takes the place of another one. False: it is used once and not kept. pin: somebody has to be pinned. */
+static GM_INNER bool replace(struct event *ev, uint32_t e, bool pin)
 {
-	gm_event_pin_row(ev);
+	if (pin)
+		gm_event_pin_row(ev);
 	uint32_t victim = ev->evict->victim(ev->evict_state, &ev->candidates, e);
 
 	if (victim == GM_NO_ITEM || victim == e) {
@@ -75,7 +76,7 @@ static GM_INNER bool replace(struct event *ev, uint32_t e)
 }
 
 /* R10, R11 for some picks of one row, all of them true misses; returns how many they are. Nothing is reserved. */
-static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t picks)
+static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint64_t picks, bool pin)
 {
 	void (*insert)(void *, uint32_t, bool) = ev->evict->insert;
 	struct pool *pool = ev->pool;
@@ -86,7 +87,7 @@ static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint6
 
 		if (pool->n_resident < pool->n_slot)
 			pool->n_resident++;
-		else if (!replace(ev, e))
+		else if (!replace(ev, e, pin))
 			continue;
 		ev->residency[e] = GM_RESIDENT;
 		insert(ev->evict_state, e, false);
@@ -94,8 +95,9 @@ static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint6
 	return n;
 }
 
-/* Scope layer, every miss fetched, at most GM_MAX_PICK experts a row: nothing to decide, and nobody to tell. */
-static GM_APART void run_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
+/* Scope layer, every miss fetched, at most GM_MAX_PICK experts a row: nothing to decide, and nobody to tell. pin: the policy does not spare
+ * requests by itself. */
+static GM_INNER void fetch_rows(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work, bool pin)
 {
 	struct gm_requests *requests = &ev->requests;
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;
@@ -106,6 +108,7 @@ static GM_APART void run_fetches(struct event *ev, uint64_t first_token, const s
 
 	ev->pick_stride = rows->n_ranked;
 	find_misses = gm_event_miss_finder(ev);
+	gm_event_next_stamp(ev);
 	for (uint32_t i = 0; i < rows->n; i++, pick += rows->n_ranked) {
 		uint64_t missed = find_misses(ev->residency, pick, top_k);
 		uint32_t n_missed = 0;
@@ -116,10 +119,13 @@ static GM_APART void run_fetches(struct event *ev, uint64_t first_token, const s
 			gm_event_note_next_use(ev, r, (size_t)i * top_k + r);
 		access(ev->evict_state, requests);
 		if (missed) {
-			gm_event_next_stamp(ev);
-			ev->pick = pick;
-			ev->pinned = ev->spares;
-			n_missed = fetch_all(ev, pick, missed);
+			ev->candidates.token = requests->token;
+			if (pin) {
+				gm_event_next_stamp(ev);
+				ev->pick = pick;
+				ev->pinned = false;
+			}
+			n_missed = fetch_all(ev, pick, missed, pin);
 			fetches += n_missed;
 		}
 		if (work)
@@ -132,6 +138,16 @@ static GM_APART void run_fetches(struct event *ev, uint64_t first_token, const s
 	ev->counters->link_bytes += fetches * ev->expert_bytes;
 }
 
+static GM_APART void run_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
+{
+	fetch_rows(ev, first_token, rows, work, true);
+}
+
+static GM_APART void run_spared_fetches(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work)
+{
+	fetch_rows(ev, first_token, rows, work, false);
+}
+
 /* --- some fetched, some substituted --- */
 
 /* A row with misses, some of which are substituted by residents behind its picks. */
@@ -139,7 +155,7 @@ static void settle(struct event *ev, uint64_t missed, uint64_t substituted)
 {
 	gm_event_next_stamp(ev);
 	ev->pinned = ev->spares;
-	ev->log.n_work = fetch_all(ev, ev->pick, missed & ~substituted);
+	ev->log.n_work = fetch_all(ev, ev->pick, missed & ~substituted, true);
 	if (substituted)
 		gm_event_count_substituted(ev, substituted);
 }
@@ -245,7 +261,7 @@ int gm_event_run(struct gm_core *core, uint32_t layer, uint64_t first_token, con
 	}
 	if (plain && (config->miss.ops->info.flags & GM_ONLY_FETCHES) && !core->arrivals->end &&
 	    config->top_k <= GM_MAX_PICK) {
-		run_fetches(&ev, first_token, rows, work);
+		(ev.spares ? run_spared_fetches : run_fetches)(&ev, first_token, rows, work);
 		return GM_OK;
 	}
 	if (plain && config->miss.ops->fetches && config->top_k <= GM_MAX_PICK)
