@@ -233,6 +233,10 @@ int gm_event_one(struct event *ev, struct gm_error *err);
  * many residents behind the row's picks, they are counted as ready and wait for their pins. False: the search has to be made. */
 bool gm_event_has_substitutes(struct event *ev, uint64_t picks);
 
+/* The same after that was false: 1 if there is nothing more to search, and then *picks are those that have substitutes, the others of them are
+ * counted as fallbacks; 0 if the search goes beyond the ranking. missed: the row's picks that are no hits. */
+int gm_event_fall_back(struct event *ev, uint64_t missed, uint64_t *picks, struct gm_error *err);
+
 /* R9 */
 int gm_event_substitute(struct event *ev, struct gm_error *err);
 

@@ -161,7 +161,8 @@ static void settle(struct event *ev, uint64_t missed, uint64_t substituted)
 }
 
 /* Scope layer, at most GM_MAX_PICK experts a row, a rule that knows by rank and weight what it fetches, and copies that land before the next event:
- * then hits, fetches and substitutes of a row are known at once. Where substitutes have to be searched for, a row is an event like any other. */
+ * then hits, fetches and substitutes of a row are known at once. Where substitutes have to be searched for beyond the ranking, a row is an event like
+ * any other. */
 static GM_APART int run_decided(struct event *ev, struct run *run, struct gm_rows *row, struct gm_error *err)
 {
 	const struct gm_miss_ops *rule = ev->config->miss.ops;
@@ -187,9 +188,14 @@ static GM_APART int run_decided(struct event *ev, struct run *run, struct gm_row
 		if (missed)
 			substituted = missed & ~rule->fetches(ev->config->miss.arg, ev->gate, top_k);
 		if (substituted && !gm_event_has_substitutes(ev, substituted)) {
-			GM_TRY(run_event(ev, row, run, i, err));
-			n_row--;
-			continue;
+			int status = gm_event_fall_back(ev, missed, &substituted, err);
+
+			GM_TRY(status);
+			if (status == 0) {
+				GM_TRY(run_event(ev, row, run, i, err));
+				n_row--;
+				continue;
+			}
 		}
 		n_substituted += ev->n_loose;
 		requests->expert = ev->expert = ev->pick;

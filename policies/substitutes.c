@@ -185,6 +185,44 @@ bool gm_event_has_substitutes(struct event *ev, uint64_t picks)
 	return ev->n_loose > 0;
 }
 
+static uint32_t count_residents(const struct event *ev, const uint16_t *expert, uint32_t n)
+{
+	uint32_t n_found = 0;
+
+	for (uint32_t i = 0; i < n; i += GM_RESIDENT_BITS)
+		n_found += (uint32_t)__builtin_popcount(gm_resident_bits(
+			ev->residency, expert + i, n - i < GM_RESIDENT_BITS ? n - i : GM_RESIDENT_BITS));
+	return n_found;
+}
+
+static void count_fallbacks(struct event *ev, uint64_t picks, bool unknown)
+{
+	uint32_t n = (uint32_t)__builtin_popcountll(picks);
+
+	ev->counters->substitute_fallbacks += n;
+	ev->counters->head_exhausted += unknown ? n : 0;
+}
+
+int gm_event_fall_back(struct event *ev, uint64_t missed, uint64_t *picks, struct gm_error *err)
+{
+	uint32_t n_wanted = (uint32_t)__builtin_popcountll(*picks);
+	uint32_t n_found = count_residents(ev, ev->pick + ev->top_k, ev->pick_stride - ev->top_k);
+	struct search search = {.n_seen = ev->top_k - (uint32_t)__builtin_popcountll(missed) + n_found};
+	uint64_t left = *picks;
+
+	ev->n_loose = n_found < n_wanted ? n_found : n_wanted;
+	if (n_found >= n_wanted)
+		return 1;
+	GM_TRY(go_on(ev, &search, err));
+	if (!search.ended)
+		return 0;
+	for (; n_found; n_found--)
+		left &= left - 1;
+	count_fallbacks(ev, left, search.unknown);
+	*picks &= ~left;
+	return 1;
+}
+
 void gm_event_pin_loose(struct event *ev)
 {
 	for (const uint16_t *expert = ev->pick + ev->top_k; ev->n_loose; expert++) {
