@@ -67,6 +67,7 @@ int gm_follower_set_watch(struct gm_follower *f, const struct gm_follower_watch 
 {
 	f->watch = watch;
 	if (watch->arrivals) {
+		memset(f->core, 0, gm_core_bytes(&f->config->core));
 		f->core = gm_core_init(f->core, &f->config->core, watch->arrivals, f->scratch);
 		start(f);
 	}

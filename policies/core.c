@@ -126,16 +126,22 @@ void gm_core_land_item(struct gm_core *core, struct pool *pool, uint32_t item)
 
 /* --- life --- */
 
+/* Memory that is all zero, or, again, one that was in use. */
 static void start_cold(struct gm_core *core, bool again)
 {
 	const struct gm_core_config *config = core->config;
 	size_t n = (size_t)config->n_layer * config->n_expert;
 	struct pool *pools = gm_core_at(core, core->pools);
 
-	memset(gm_core_at(core, core->residency), GM_ABSENT, n);
-	memset(gm_core_at(core, core->pin), 0, n);
+	_Static_assert(GM_ABSENT == 0, "zeroed memory is absent experts");
+	if (again) {
+		memset(gm_core_at(core, core->residency), GM_ABSENT, n);
+		memset(gm_core_at(core, core->pin), 0, n);
+	}
 	if (config->miss.ops->state_bytes) {
-		memset(gm_core_at(core, core->miss), 0, config->miss.ops->state_bytes(config->n_layer, config->miss.arg));
+		if (again)
+			memset(gm_core_at(core, core->miss), 0,
+			       config->miss.ops->state_bytes(config->n_layer, config->miss.arg));
 		config->miss.ops->init(gm_core_at(core, core->miss), config->n_layer, config->miss.arg, config->seed);
 	}
 	for (uint32_t p = 0; p < core->n_pool; p++) {
@@ -146,7 +152,7 @@ static void start_cold(struct gm_core *core, bool again)
 		pool->stamp = 0;
 		pool->bytes_left = config->pool_bytes;
 		config->evict.ops->init(gm_core_at(core, pool->evict), &dims, config->evict.arg, again);
-		if (config->admit.ops->state_bytes)
+		if (config->admit.ops->state_bytes && again)
 			memset(gm_core_at(core, pool->admit), 0, config->admit.ops->state_bytes(dims.n_item));
 		for (uint32_t item = 0; gm_core_all_resident(config) && item < dims.n_item; item++)
 			add_resident(core, pool, item);
@@ -158,7 +164,6 @@ struct gm_core *gm_core_init(void *memory, const struct gm_core_config *config, 
 {
 	struct gm_core *core = memory;
 
-	memset(memory, 0, gm_core_bytes(config));
 	lay_out(core, config);
 	core->config = config;
 	core->arrivals = arrivals;

@@ -141,7 +141,7 @@ int gm_core_check(const struct gm_core_config *config, struct gm_error *err);
 /* Size of the flat block. */
 size_t gm_core_bytes(const struct gm_core_config *config);
 
-/* Makes memory [gm_core_bytes], aligned for any type, a cold core. config, arrivals and scratch must outlive it. */
+/* Makes memory [gm_core_bytes], all zero and aligned for any type, a cold core. config, arrivals and scratch must outlive it. */
 struct gm_core *gm_core_init(void *memory, const struct gm_core_config *config, struct gm_arrivals *arrivals,
 			     struct gm_scratch *scratch);
 

@@ -30,7 +30,7 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 		gm_minima_empty(minima); /* the future is the trace's, a reset does not change it */
 		return;
 	}
-	gm_minima_init(minima, dims->n_item);
+	gm_minima_init(minima, dims->n_item, false);
 	for (uint32_t i = 0; i < dims->n_item; i++)
 		gm_minima_set(minima, i, GM_MINIMA_ABSENT | key_of(i, dims->first_use ? dims->first_use[i] : GM_NEVER));
 }

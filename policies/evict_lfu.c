@@ -25,8 +25,8 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 {
 	struct own *own;
 
-	(void)arg, (void)again;
-	gm_minima_init(state, dims->n_item);
+	(void)arg;
+	gm_minima_init(state, dims->n_item, again);
 	own = gm_minima_own(state);
 	own->tick = 0;
 }

@@ -47,10 +47,10 @@ static void init(void *state, const struct gm_pool_dims *dims, const double *arg
 {
 	struct own *own;
 
-	(void)again;
-	gm_minima_init(state, dims->n_item);
+	gm_minima_init(state, dims->n_item, again);
 	own = gm_minima_own(state);
-	memset(own, 0, sizeof(*own) + dims->n_item * sizeof(struct count));
+	if (again)
+		memset(own, 0, sizeof(*own) + dims->n_item * sizeof(struct count));
 	own->unit = exp2(-BIAS);
 	own->step = exp2(1 / arg[0]);
 	own->half_life = arg[0];

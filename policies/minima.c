@@ -32,12 +32,13 @@ void gm_minima_empty(struct gm_minima *m)
 	set_front(m, 0, GM_MINIMA_ABSENT);
 }
 
-void gm_minima_init(struct gm_minima *m, uint32_t n_item)
+void gm_minima_init(struct gm_minima *m, uint32_t n_item, bool again)
 {
 	m->n_item = n_item;
 	m->n_padded = padded(n_item);
 	m->avx2 = gm_has_avx2();
-	memset(m->key, 0, m->n_padded * sizeof(*m->key));
+	if (again)
+		memset(m->key, 0, m->n_padded * sizeof(*m->key));
 	gm_minima_empty(m);
 }
 

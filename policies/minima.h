@@ -43,8 +43,8 @@ static inline void *gm_minima_own(struct gm_minima *m)
 	return gm_minima_pending(m) + m->n_padded;
 }
 
-/* Everything absent, with key 0. */
-void gm_minima_init(struct gm_minima *minima, uint32_t n_item);
+/* Everything absent, with key 0: a zeroed state, or, again, one that was in use. */
+void gm_minima_init(struct gm_minima *minima, uint32_t n_item, bool again);
 
 /* Everything absent; keys stay. */
 void gm_minima_empty(struct gm_minima *minima);

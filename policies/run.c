@@ -26,20 +26,31 @@ struct run {
 	uint64_t *work; /* may be NULL */
 };
 
-/* Points the event at row i. */
-static void set_row(struct event *ev, const struct run *run, uint32_t i)
+/* Points the event at the first row. */
+static void begin_rows(struct event *ev, const struct run *run)
 {
 	const struct gm_rows *rows = run->rows;
-	size_t picks = (size_t)i * ev->top_k;
 
 	ev->rows = rows;
-	ev->token = run->first_token + (rows->token ? rows->token[i] : i);
-	ev->first_row = i;
-	ev->pick = rows->ranked + (size_t)i * rows->n_ranked;
-	ev->gate = rows->gate ? rows->gate + picks : NULL;
+	ev->pick = rows->ranked;
+	ev->pick_stride = rows->n_ranked;
+	ev->gate = rows->gate;
 }
 
-/* Row i as an event like any other; row is room for it. */
+static void set_token(struct event *ev, const struct run *run, uint32_t i)
+{
+	ev->token = run->first_token + (run->rows->token ? run->rows->token[i] : i);
+	ev->first_row = i;
+}
+
+static void next_row(struct event *ev)
+{
+	ev->pick += ev->pick_stride;
+	if (ev->gate)
+		ev->gate += ev->top_k;
+}
+
+/* Row i, at which the event points, as one like any other; row is room for it. */
 static int run_event(struct event *ev, struct gm_rows *row, const struct run *run, uint32_t i, struct gm_error *err)
 {
 	const struct gm_rows *rows = run->rows;
@@ -53,6 +64,10 @@ static int run_event(struct event *ev, struct gm_rows *row, const struct run *ru
 	row->next_use = rows->next_use ? rows->next_use + (size_t)i * ev->top_k : NULL;
 	ev->rows = row;
 	GM_TRY(gm_event_one(ev, err));
+	ev->rows = rows;
+	ev->pick = row->ranked; /* not those of a reroute */
+	ev->pick_stride = rows->n_ranked;
+	ev->gate = row->gate;
 	if (run->work)
 		run->work[(size_t)ev->n_ready * (ev->top_k + 1) + ev->log.n_work]++;
 	return GM_OK;
@@ -174,13 +189,13 @@ static GM_APART int run_decided(struct event *ev, struct run *run, struct gm_row
 	uint64_t *work = run->work, n_fetch = 0, n_substituted = 0;
 	gm_find_misses *find_misses;
 
-	ev->pick_stride = run->rows->n_ranked;
+	begin_rows(ev, run);
 	ev->request = ev->s->identity;
 	find_misses = gm_event_miss_finder(ev);
-	for (uint32_t i = 0; i < run->rows->n; i++) {
+	for (uint32_t i = 0; i < run->rows->n; i++, next_row(ev)) {
 		uint64_t missed, substituted = 0;
 
-		set_row(ev, run, i);
+		set_token(ev, run, i);
 		if (ev->pool->n_reserved)
 			gm_event_land_all(ev);
 		missed = find_misses(ev->residency, ev->pick, top_k);
@@ -225,9 +240,9 @@ static GM_APART int run_decided(struct event *ev, struct run *run, struct gm_row
 
 static int run_any(struct event *ev, struct run *run, struct gm_rows *row, struct gm_error *err)
 {
-	ev->pick_stride = run->rows->n_ranked;
-	for (uint32_t i = 0; i < run->rows->n; i++) {
-		set_row(ev, run, i);
+	begin_rows(ev, run);
+	for (uint32_t i = 0; i < run->rows->n; i++, next_row(ev)) {
+		set_token(ev, run, i);
 		GM_TRY(run_event(ev, row, run, i, err));
 	}
 	return GM_OK;

@@ -46,7 +46,7 @@ static void start(struct fixture *f, uint32_t n_expert, uint32_t top_k, uint32_t
 	assert_int_equal(gm_core_check(&f->config, &err), 0);
 	f->scratch = gm_scratch_new(n_expert, top_k, &err);
 	f->bytes = gm_core_bytes(&f->config);
-	void *memory = malloc(f->bytes);
+	void *memory = calloc(1, f->bytes);
 
 	assert_non_null(f->scratch);
 	assert_non_null(memory);

@@ -262,7 +262,7 @@ static uint64_t run_clock(const struct gm_core_config *config, const struct trac
 				 .cpu_expert_us = zero,
 				 .copy_us = slow,
 				 .read_us = zero};
-	void *clock_memory = malloc(gm_clock_bytes(N_LAYER, N_EXPERT, false)), *memory = malloc(gm_core_bytes(config));
+	void *clock_memory = malloc(gm_clock_bytes(N_LAYER, N_EXPERT, false)), *memory = calloc(1, gm_core_bytes(config));
 	struct spy spy = {.arrivals = {.begin = spy_begin, .end = spy_end}};
 	struct gm_error err = {0};
 	struct gm_core *core;
@@ -289,7 +289,7 @@ static uint64_t run_clock(const struct gm_core_config *config, const struct trac
 static void run_player(const struct gm_core_config *config, const struct trace *trace, struct gm_scratch *scratch,
 		       const struct gm_landings *landings, struct gm_counters *counters, struct gm_error *err)
 {
-	void *memory = malloc(gm_core_bytes(config));
+	void *memory = calloc(1, gm_core_bytes(config));
 	struct gm_player *player = gm_player_new(landings, config, err);
 	struct gm_core *core;
 

@@ -249,7 +249,7 @@ static void the_least_key_leaves(void **state)
 
 	(void)state;
 	assert_non_null(minima);
-	gm_minima_init(minima, N_ITEM);
+	gm_minima_init(minima, N_ITEM, true);
 	for (uint32_t i = 0; i < N_ITEM; i++)
 		key[i] = N_KEY;
 	for (uint32_t event = 0; event < 20000; event++) {
