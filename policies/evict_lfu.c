@@ -97,7 +97,8 @@ static void insert(void *state, uint32_t item, bool preload)
 
 extern const struct gm_evict_ops gm_evict_lfu;
 const struct gm_evict_ops gm_evict_lfu = {
-	.info = {.name = "lfu", .help = "least frequently used: smallest count since the start, kept for life",
+	.info = {.name = "lfu",
+		 .help = "least frequently used: smallest count since the start, kept for life",
 		 .flags = GM_SPARES_REQUESTS},
 	.state_bytes = state_bytes,
 	.init = init,

@@ -189,8 +189,9 @@ void gm_minima_enter_pending(struct gm_minima *m)
 		bool in_front = key < m->bound;
 
 		m->key[item] = key;
-		if (m->n_front < GM_MINIMA_FRONT) { /* nobody can foretell which of them are: it is put there, and counts or not */
-			put(m, m->n_front, item, in_front ? key : GM_MINIMA_ABSENT);
+		if (m->n_front <
+		    GM_MINIMA_FRONT) { /* nobody can foretell which of them are: it is put there, and counts or not */
+			put(m, m->n_front, item, key);
 			m->n_front += in_front;
 		} else if (in_front) {
 			add(m, item, key);

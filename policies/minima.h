@@ -19,7 +19,7 @@ struct gm_minima {
 	uint32_t n_front, n_pending;
 	bool avx2;
 	uint64_t bound;                      /* GM_MINIMA_ABSENT: the front is the whole pool */
-	uint64_t front_key[GM_MINIMA_FRONT]; /* [n_front], then GM_MINIMA_ABSENT */
+	uint64_t front_key[GM_MINIMA_FRONT]; /* [n_front], then others that are not below the bound */
 	uint32_t front[GM_MINIMA_FRONT];     /* [n_front] their items */
 	/* [n_padded], then uint8_t [n_padded]: places of those in the front, then uint32_t [n_padded]: items that wait for the next access */
 	uint64_t key[];

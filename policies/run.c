@@ -112,7 +112,8 @@ static GM_INNER uint32_t fetch_all(struct event *ev, const uint16_t *pick, uint6
 
 /* Scope layer, every miss fetched, at most GM_MAX_PICK experts a row: nothing to decide, and nobody to tell. pin: the policy does not spare
  * requests by itself. */
-static GM_INNER void fetch_rows(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work, bool pin)
+static GM_INNER void fetch_rows(struct event *ev, uint64_t first_token, const struct gm_rows *rows, uint64_t *work,
+				bool pin)
 {
 	struct gm_requests *requests = &ev->requests;
 	void (*access)(void *, const struct gm_requests *) = ev->evict->access;

@@ -190,8 +190,8 @@ static uint32_t count_residents(const struct event *ev, const uint16_t *expert, 
 	uint32_t n_found = 0;
 
 	for (uint32_t i = 0; i < n; i += GM_RESIDENT_BITS)
-		n_found += (uint32_t)__builtin_popcount(gm_resident_bits(
-			ev->residency, expert + i, n - i < GM_RESIDENT_BITS ? n - i : GM_RESIDENT_BITS));
+		n_found += (uint32_t)__builtin_popcount(
+			gm_resident_bits(ev->residency, expert + i, n - i < GM_RESIDENT_BITS ? n - i : GM_RESIDENT_BITS));
 	return n_found;
 }
 

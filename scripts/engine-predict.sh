@@ -13,8 +13,8 @@
 #   MODEL     a GGUF of a Mixture-of-Experts model [tinymoe, the tests' model]
 #   SLOTS     sizes of the cache [16,32,48]
 #   POLICIES  presets [fetch-all,rule-0.15,first-choice,quality-first,speed-first]
-#   TOKENS, WARMUP   tokens that are decoded, and how many of them are not counted [96, 32]
-#   ROUNDS    [5]
+#   TOKENS, WARMUP   tokens that are decoded, and how many of them are not counted [320, 64]
+#   ROUNDS    [7]
 #   LIMIT     per cent [10]
 #   CSV       a file to write the table to
 set -eu
@@ -23,9 +23,9 @@ bin=${BUILD:-build}/bin
 model=${MODEL:-tests/tinymoe/tinymoe-F16.gguf}
 slots=${SLOTS:-16,32,48}
 policies=${POLICIES:-fetch-all,rule-0.15,first-choice,quality-first,speed-first}
-tokens=${TOKENS:-96}
-warmup=${WARMUP:-32}
-rounds=${ROUNDS:-5}
+tokens=${TOKENS:-320}
+warmup=${WARMUP:-64}
+rounds=${ROUNDS:-7}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -220,7 +220,8 @@ static int beyond(void *user, uint32_t row, uint32_t from, const uint16_t **expe
 	*n = 0;
 	if (r->config->head_only)
 		return GM_OK;
-	return gm_windows_beyond(r->windows, r->event_window, r->event_layer, r->event_first + offset, from, expert, n, err);
+	return gm_windows_beyond(r->windows, r->event_window, r->event_layer, r->event_first + offset, from, expert, n,
+				 err);
 }
 
 static int reserve_packed(struct gm_replay *r, const struct gm_window *w, uint32_t n, struct gm_error *err)

@@ -39,7 +39,8 @@ struct gm_windows {
 	bool ended;
 	struct part part[GM_WINDOWS_MOST];
 	struct gm_window window[GM_WINDOWS_MOST];
-	struct store store; /* GM_PREFILL_BATCH, whose windows come one by one: tokens of whole passes, then those of an open one */
+	struct store
+		store; /* GM_PREFILL_BATCH, whose windows come one by one: tokens of whole passes, then those of an open one */
 	uint32_t *pass_end; /* of all windows */
 	uint32_t max_pass_end;
 };
@@ -70,7 +71,6 @@ static int next_block(struct gm_windows *w, struct part *part, struct gm_error *
 	if (status <= 0)
 		return status;
 	w->next_block++;
-	part->has_tail = false;
 	if (n_value > part->n_value) {
 		GM_GROW(part->gate, n_value, err);
 		GM_GROW(part->next_use, n_value, err);
@@ -318,6 +318,7 @@ static int load_tail(struct gm_windows *w, struct part *part, uint64_t token, co
 		return gm_fail(err, GM_ERR_UNSUPPORTED,
 			       "substitutes of a prompt batch cannot be sought on a pipe: %s: give the trace as a file",
 			       gm_trace_path(w->trace));
+	part->has_tail = false;
 	GM_TRY(gm_trace_find(w->trace, token, &block, err));
 	GM_TRY(gm_trace_read(w->trace, block, GM_WANT_TAIL, &part->tail, err));
 	part->has_tail = true;

@@ -132,6 +132,36 @@ static void test_layer_by_layer_equals_token_by_token(void **state)
 }
 
 /* Expert after expert, each once: whoever is oldest leaves, also where it was last pinned as many events ago as there are stamps. */
+/* With counts that hardly fade, too: many are so near to each other that the formula itself decides, for the current token. */
+static void test_a_run_equals_its_events(void **state)
+{
+	static const char *const evicts[] = {"lru", "fifo", "lfu", "lfu-decay:8", "lfu-decay:1e10"};
+	static const char *const misses[] = {"fetch", "threshold:0.3", "first-choice"};
+	static uint16_t ranked[N_TOKEN][N_EXPERT];
+	static double gate[N_TOKEN][TOP_K];
+	const struct gm_rows rows = {.n = N_TOKEN, .ranked = ranked[0], .n_ranked = N_EXPERT, .gate = gate[0]};
+
+	(void)state;
+	for (uint32_t t = 0; t < N_TOKEN; t++)
+		make_row(t, 1, ranked[t], gate[t]);
+	for (int i = 0; i < 15; i++) {
+		struct gm_counters one_by_one = {0}, run = {0};
+		struct gm_error err = {0};
+		struct fixture a, b;
+
+		start(&a, N_EXPERT, TOP_K, 5, evicts[i / 3], misses[i % 3], "background:0.5");
+		start(&b, N_EXPERT, TOP_K, 5, evicts[i / 3], misses[i % 3], "background:0.5");
+		for (uint32_t t = 0; t < N_TOKEN; t++)
+			event(&a, t, 1, &one_by_one);
+		assert_int_equal(gm_event_run(b.core, 1, 0, &rows, &run, NULL, &err), GM_OK);
+		assert_true(run.evictions > 0);
+		assert_memory_equal(&one_by_one, &run, sizeof(run));
+		assert_memory_equal(gm_core_residency(a.core, 1), gm_core_residency(b.core, 1), N_EXPERT);
+		stop(&a);
+		stop(&b);
+	}
+}
+
 static void test_pins_last_one_event(void **state)
 {
 	static const double gate[1] = {1};
@@ -321,6 +351,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hand_case),
 		cmocka_unit_test(test_layer_by_layer_equals_token_by_token),
+		cmocka_unit_test(test_a_run_equals_its_events),
 		cmocka_unit_test(test_pins_last_one_event),
 		cmocka_unit_test(test_state_can_be_copied),
 		cmocka_unit_test(test_reset_is_a_cold_start),

@@ -67,11 +67,8 @@ static void stop(struct world *w)
 static uint32_t ask(struct world *w, uint32_t incoming)
 {
 	struct gm_requests requests = {.n = 4, .expert = w->request};
-	struct gm_candidates c = {.residency = w->residency,
-				  .pin = w->pin,
-				  .stamp = w->stamp,
-				  .token = w->token,
-				  .requests = &requests};
+	struct gm_candidates c = {
+		.residency = w->residency, .pin = w->pin, .stamp = w->stamp, .token = w->token, .requests = &requests};
 
 	return w->ops->victim(w->state, &c, incoming);
 }
