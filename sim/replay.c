@@ -12,7 +12,7 @@ struct gm_replay {
 	const struct gm_replay_config *config;
 	const struct gm_replay_sink *sink;
 	struct gm_core_config core_config; /* the core's own copy: next uses may be added to it */
-	void *core_memory;
+	void *own_memory;                  /* the core's, unless the configuration has it */
 	struct gm_core *core;
 	struct gm_scratch *scratch;
 	struct gm_clock *clock;   /* NULL: counts only, or timed by_layer */
@@ -141,8 +141,9 @@ static int prepare(struct gm_replay *r, struct gm_error *err)
 		(gm_replay_counts_work(r->config) || gm_replay_goes_ahead(r->config)) && !r->by_token && !r->sink->span;
 	GM_TRY(gm_core_check(core, err));
 	r->layer = gm_alloc(core->n_layer, sizeof(*r->layer), err);
-	r->core_memory = gm_alloc(1, gm_core_bytes(core), err);
-	if (!r->layer || !r->core_memory)
+	if (!r->config->memory)
+		r->own_memory = gm_alloc(1, gm_core_bytes(core), err);
+	if (!r->layer || !(r->config->memory || r->own_memory))
 		return GM_ERR_MEMORY;
 	if (is_timed(r->config) && gm_replay_counts_work(r->config)) {
 		r->work = gm_alloc((size_t)core->n_layer * (core->top_k + 1), (core->top_k + 1) * sizeof(*r->work), err);
@@ -164,7 +165,7 @@ static int prepare(struct gm_replay *r, struct gm_error *err)
 			return GM_ERR_MEMORY;
 		arrivals = gm_player_arrivals(r->player);
 	}
-	r->core = gm_core_init(r->core_memory, core, arrivals, r->scratch);
+	r->core = gm_core_init(r->own_memory ? r->own_memory : r->config->memory, core, arrivals, r->scratch);
 	start(r, false);
 	return GM_OK;
 }
@@ -194,7 +195,7 @@ void gm_replay_free(struct gm_replay *r)
 {
 	if (!r)
 		return;
-	free(r->core_memory);
+	free(r->own_memory);
 	free(r->work);
 	free(r->clock);
 	gm_ahead_free(r->ahead);

@@ -17,6 +17,7 @@ struct gm_replay_config {
 	bool head_only; /* a substitute that would have to be sought beyond the ranking is a fallback (head_exhausted) */
 	const uint32_t *preload; /* [n_preload] as gm_core_preload takes it, or NULL */
 	size_t n_preload;
+	void *memory; /* [gm_core_bytes(&core)] zeroed, for the core's state; NULL: the replay's own */
 	/* Where nothing but copies in the background ties layers together, go layer by layer: gm_replay_is_late tells whether the results hold. */
 	bool ahead;
 	/* Copies in the background land when these say, NULL: when the clock does. Not timed, --prefill token. */

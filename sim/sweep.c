@@ -1,5 +1,6 @@
 #include "sim/sweep.h"
 
+#include "base/arena.h"
 #include "base/progress.h"
 #include "sim/ahead.h"
 #include "sim/share.h"
@@ -177,8 +178,14 @@ static void stop_point(struct gm_point *point)
 	point->lru = NULL;
 }
 
-static int start_point(struct gm_sweep *sweep, size_t leader, struct gm_windows *windows, struct gm_scratch *scratch,
-		       struct gm_error *err)
+/* What the replays of a batch share while it runs. */
+struct shared {
+	struct gm_windows *windows;
+	struct gm_scratch *scratch;
+	struct gm_arena *arena; /* the state of all of them */
+};
+
+static int start_point(struct gm_sweep *sweep, size_t leader, const struct shared *shared, struct gm_error *err)
 {
 	const struct gm_sweep_options *options = sweep->options;
 	struct gm_point *point = &sweep->point[leader];
@@ -191,8 +198,9 @@ static int start_point(struct gm_sweep *sweep, size_t leader, struct gm_windows 
 		.span_to = options->span_to,
 		.per_sequence = options->per_sequence,
 	};
-	point->plan.config.core.first_use = gm_windows_first_use(windows);
-	point->replay = gm_replay_new(&point->plan.config, &point->sink, scratch, &point->error);
+	point->plan.config.core.first_use = gm_windows_first_use(shared->windows);
+	point->plan.config.memory = gm_arena_take(shared->arena, gm_core_bytes(&point->plan.config.core));
+	point->replay = gm_replay_new(&point->plan.config, &point->sink, shared->scratch, &point->error);
 	if (!point->replay && !is_impossible(point->error.code))
 		return gm_fail(err, point->error.code, "%s", point->error.text);
 	for (size_t i = leader + 1; point->replay && i < sweep->n_point; i++)
@@ -202,14 +210,13 @@ static int start_point(struct gm_sweep *sweep, size_t leader, struct gm_windows 
 }
 
 /* A point that leads others of other sizes: all of them in one replay. The rest: each its own. */
-static int start_leader(struct gm_sweep *sweep, size_t leader, struct gm_windows *windows, struct gm_scratch *scratch,
-			struct gm_error *err)
+static int start_leader(struct gm_sweep *sweep, size_t leader, const struct shared *shared, struct gm_error *err)
 {
 	struct gm_point *point = &sweep->point[leader];
 	uint32_t *n_slot, n;
 
 	if (!gm_lru_serves(&point->plan.config) || gm_share_is_off(sweep->options))
-		return start_point(sweep, leader, windows, scratch, err);
+		return start_point(sweep, leader, shared, err);
 	if (!(n_slot = gm_alloc(sweep->n_point, sizeof(*n_slot), err)))
 		return GM_ERR_MEMORY;
 	n = gm_share_sizes(sweep, leader, n_slot);
@@ -218,7 +225,7 @@ static int start_leader(struct gm_sweep *sweep, size_t leader, struct gm_windows
 	free(n_slot);
 	if (n > 1)
 		return point->lru ? GM_OK : GM_ERR_MEMORY;
-	return start_point(sweep, leader, windows, scratch, err);
+	return start_point(sweep, leader, shared, err);
 }
 
 static int copy_tallies(struct gm_tally **to, const struct gm_tally *from, uint32_t n, struct gm_error *err)
@@ -326,28 +333,45 @@ static int replay_windows(struct gm_sweep *sweep, const struct batch *batch, str
 	return GM_OK;
 }
 
+static int start_batch(struct gm_sweep *sweep, const struct batch *batch, struct shared *shared, struct gm_error *err)
+{
+	size_t bytes = 0;
+
+	for (size_t i = batch->begin; i < batch->end; i++)
+		if (has_work(sweep, i, batch->prefill))
+			bytes += gm_arena_bytes(gm_core_bytes(&sweep->point[i].plan.config.core));
+	if (!(shared->arena = gm_arena_new(bytes, err)))
+		return GM_ERR_MEMORY;
+	for (size_t i = batch->begin; i < batch->end; i++)
+		if (has_work(sweep, i, batch->prefill))
+			GM_TRY(start_leader(sweep, i, shared, err));
+	return GM_OK;
+}
+
 static int run_batch(struct gm_sweep *sweep, const struct batch *batch, struct gm_scratch *scratch,
 		     struct gm_progress *progress, uint64_t *done, struct gm_error *err)
 {
 	struct gm_error why = {0};
-	struct gm_windows *windows = gm_windows_new(sweep->trace, batch->prefill, batch->flags, &why);
+	struct shared shared = {.windows = gm_windows_new(sweep->trace, batch->prefill, batch->flags, &why),
+				.scratch = scratch};
 	const struct gm_window *window;
 	int status = GM_OK;
 
-	if (!windows)
+	if (!shared.windows)
 		return reading_failed(sweep, &why, err);
-	for (size_t i = batch->begin; i < batch->end; i++)
-		if (has_work(sweep, i, batch->prefill))
-			GM_TRY_OUT(start_leader(sweep, i, windows, scratch, err));
-	while ((status = gm_windows_next(windows, &window, &why)) > 0)
-		GM_TRY_OUT(replay_windows(sweep, batch, windows, window, (uint32_t)status, progress, done, err));
+	GM_TRY_OUT(start_batch(sweep, batch, &shared, err));
+	while ((status = gm_windows_next(shared.windows, &window, &why)) > 0)
+		GM_TRY_OUT(replay_windows(sweep, batch, shared.windows, window, (uint32_t)status, progress, done, err));
 	if (status < 0)
 		status = reading_failed(sweep, &why, err);
 	for (size_t i = batch->begin; status == GM_OK && i < batch->end; i++)
 		if (gm_share_leads(sweep, i, batch->prefill) && has_run(&sweep->point[i]))
 			status = finish_leader(sweep, i, err);
 out:
-	gm_windows_free(windows);
+	for (size_t i = batch->begin; i < batch->end; i++)
+		stop_point(&sweep->point[i]);
+	gm_arena_free(shared.arena);
+	gm_windows_free(shared.windows);
 	return status;
 }
 
