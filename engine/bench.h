@@ -9,8 +9,8 @@
 enum gm_bench_only { GM_BENCH_BOTH, GM_BENCH_STOCK, GM_BENCH_POLICIES };
 
 struct gm_bench_options {
-	struct gm_run_options
-		run; /* model, text as the prompt, device, store, link; settings and what is generated are not looked at */
+	/* model, text as the prompt, device, store, link; settings and what is generated are not looked at */
+	struct gm_run_options run;
 	const struct gm_settings *settings; /* [n_settings] */
 	size_t n_settings;
 	uint32_t n_token, n_round;

@@ -26,8 +26,8 @@ struct llama_context_params;
 
 struct gm_engine_config {
 	const char *policy; /* options as for `engine run`: "--policy rule-0.15 --cache 25%"; NULL: fetch, lru, 25 % */
-	const char *
-		device; /* ggml's name of what computes experts; NULL: the first GPU if layers are offloaded, else the CPU */
+	/* ggml's name of what computes experts; NULL: the first GPU if layers are offloaded, else the CPU */
+	const char *device;
 	/* No thread for copies: each is made at once, and one in the background has landed by its layer's next event. */
 	bool at_once;
 	uint64_t vram_expert_bytes; /* device memory for experts, in place of the option cache; 0: as that says */

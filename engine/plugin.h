@@ -23,8 +23,8 @@ struct ggml_backend_buffer_type;
 enum { GM_PLUGIN_MAX_PART = 4 }; /* gate, up, down, or gate_up and down */
 
 struct gm_plugin_options {
-	const char *
-		device; /* ggml's name of the inner device ("CUDA0"); NULL: the first GPU if `gpu` and there is one, else the CPU */
+	/* ggml's name of the inner device ("CUDA0"); NULL: the first GPU if `gpu` and there is one, else the CPU */
+	const char *device;
 	bool gpu;
 	/* Where experts lie that are in no slot: in host memory, all of them, or in the model's file, read when they are wanted. */
 	enum gm_expert_store_kind experts;

@@ -46,8 +46,8 @@ struct gm_core_config {
 	struct gm_miss miss;
 	struct gm_admit admit;
 	struct gm_reroute reroute;
-	const uint64_t *
-		first_use; /* [n_layer][n_expert] event numbers (see struct gm_requests); for GM_NEEDS_NEXT_USE, else NULL */
+	/* [n_layer][n_expert] event numbers (see struct gm_requests); for GM_NEEDS_NEXT_USE, else NULL */
+	const uint64_t *first_use;
 	uint64_t seed;
 };
 

@@ -189,8 +189,8 @@ void gm_minima_enter_pending(struct gm_minima *m)
 		bool in_front = key < m->bound;
 
 		m->key[item] = key;
-		if (m->n_front <
-		    GM_MINIMA_FRONT) { /* nobody can foretell which of them are: it is put there, and counts or not */
+		/* where there is room it is put there, and counts or not: nobody can foretell which of them do */
+		if (m->n_front < GM_MINIMA_FRONT) {
 			put(m, m->n_front, item, key);
 			m->n_front += in_front;
 		} else if (in_front) {

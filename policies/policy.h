@@ -80,8 +80,8 @@ struct gm_pool_dims {
 	uint32_t n_slot;   /* most items that can be resident and reserved at once */
 	uint32_t n_expert; /* experts a layer: item / n_expert is the layer in scope global */
 	uint64_t seed;
-	const uint64_t
-		*first_use; /* [n_item] event number of the first request in the trace, GM_NEVER; NULL unless asked for */
+	/* [n_item] event number of the first request in the trace, GM_NEVER; NULL unless asked for */
+	const uint64_t *first_use;
 };
 
 /* The requests of one event in request order (R7): distinct experts of one layer. */

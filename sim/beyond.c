@@ -18,8 +18,8 @@ struct candidate {
 struct gm_beyond {
 	const struct gm_model *model;
 	uint32_t n_head, n; /* n: experts beyond the head */
-	uint32_t
-		n_first; /* so many of them are nearly always enough: apart from the rest, so that those of many rows lie in few cache lines */
+	/* so many of them are nearly always enough: apart from the rest, so that those of many rows lie in few cache lines */
+	uint32_t n_first;
 	uint64_t first_token; /* of the block whose rows are kept */
 	bool any;             /* there is one */
 	uint16_t *first;      /* [n_row][n_first] rows layer * n_token + i */

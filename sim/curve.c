@@ -12,9 +12,9 @@ struct gm_curve {
 	size_t stack_bytes;
 	char *stacks;    /* [n_layer] of stack_bytes */
 	uint32_t *place; /* [top_k] room for one row */
-	uint64_t *
-		hits; /* [n_layer][n_expert + 2] requests found at each place of the stack; the last but one: never requested before. Once
-			  * finished: hits with so many slots, and accesses */
+	/* [n_layer][n_expert + 2] requests found at each place of the stack; the last but one: never requested before. Once
+	 * finished: hits with so many slots, and accesses */
+	uint64_t *hits;
 };
 
 static struct gm_stack *stack_of(const struct gm_curve *c, uint32_t layer)

@@ -16,8 +16,8 @@ struct gm_future {
 
 /* The walk backwards. */
 struct walk {
-	uint32_t *
-		next; /* [n_layer][n_expert] first token of the next pass that requests it, as seen from the current pass */
+	/* [n_layer][n_expert] first token of the next pass that requests it, as seen from the current pass */
+	uint32_t *next;
 	uint32_t *seen; /* items that the current pass requests: their `next` is set when the walk leaves the pass */
 	size_t n_seen;
 	uint8_t *is_seen; /* [n_layer][n_expert] */

@@ -14,8 +14,8 @@ struct gm_lru {
 	size_t stack_bytes;
 	char *stacks;    /* [n_layer] of stack_bytes */
 	uint32_t *place; /* [top_k] room for one row */
-	uint32_t
-		*missed; /* [n_size + 1] room for one row: picks by how many sizes are too small for them; 0 between rows */
+	/* [n_size + 1] room for one row: picks by how many sizes are too small for them; 0 between rows */
+	uint32_t *missed;
 	uint32_t *depth_before; /* [n_layer] experts requested in the warm-up */
 	uint64_t *rows;         /* [n_layer][n_size][top_k + 1] counted rows by how many of their picks missed */
 	uint64_t tokens;

@@ -21,8 +21,8 @@ struct gm_replay {
 	struct gm_arrivals instant;
 	struct gm_tally *layer; /* [n_layer] */
 	uint64_t tokens, timed_tokens;
-	uint64_t *
-		work; /* [n_layer][top_k + 1][top_k + 1] events by what was ready and what was not, where nothing else decides times */
+	/* [n_layer][top_k + 1][top_k + 1] events by what was ready and what was not, where nothing else decides times */
+	uint64_t *work;
 	double token_us;           /* R17 of counted passes */
 	struct gm_tally *sequence; /* [n_sequence] where asked for */
 	uint32_t n_sequence;

@@ -39,8 +39,8 @@ struct gm_windows {
 	bool ended;
 	struct part part[GM_WINDOWS_MOST];
 	struct gm_window window[GM_WINDOWS_MOST];
-	struct store
-		store; /* GM_PREFILL_BATCH, whose windows come one by one: tokens of whole passes, then those of an open one */
+	/* GM_PREFILL_BATCH, whose windows come one by one: tokens of whole passes, then those of an open one */
+	struct store store;
 	uint32_t *pass_end; /* of all windows */
 	uint32_t max_pass_end;
 };

@@ -26,8 +26,8 @@ struct gm_window {
 	const uint8_t *present;   /* [n_layer][stride] */
 	const uint16_t *ranked;   /* [n_layer][stride][n_ranked] S, then the others by selection score */
 	const double *gate;       /* [n_layer][stride][top_k]; NULL unless asked for */
-	const uint32_t *
-		next_use; /* [n_layer][stride][top_k] first token of the next pass that requests it; NULL unless asked for */
+	/* [n_layer][stride][top_k] first token of the next pass that requests it; NULL unless asked for */
+	const uint32_t *next_use;
 	bool all_present;
 };
 

@@ -15,8 +15,8 @@ struct repairer {
 	struct gm_input in;
 	struct gm_header header;
 	struct gm_buffer head_text;
-	struct gm_trace
-		*whole; /* the input opened by its index, where that is good: it knows labels that frames may have lost */
+	/* the input opened by its index, where that is good: it knows labels that frames may have lost */
+	struct gm_trace *whole;
 	struct gm_trace_out out;
 	struct gm_codec *codec;
 	struct gm_row_check rows;

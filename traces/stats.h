@@ -23,9 +23,9 @@ struct gm_stats {
 	struct gm_mean *reuse;      /* [n_layer][GM_STATS_LAGS] share of S that is in S again lag + 1 tokens later */
 	struct gm_mean *reuse_rank; /* [n_layer][top_k] is the expert of this rank in S of the token before? */
 	struct gm_mean *gate_rank;  /* [n_layer][top_k] gate weight of the rank */
-	struct gm_mean
-		*overlap[2]; /* [n_layer][GM_STATS_HOT] of the most requested experts of a sequence, the share that is among
-				       * those of the next; 0: neighbours of one label, 1: the label changes */
+	/* [n_layer][GM_STATS_HOT] of the most requested experts of a sequence, the share that is among
+	 * those of the next; 0: neighbours of one label, 1: the label changes */
+	struct gm_mean *overlap[2];
 	struct gm_stats_state *state; /* private */
 };
 

@@ -127,8 +127,8 @@ struct gm_synth {
 	/* text */
 	uint64_t text; /* random state */
 	uint64_t done; /* tokens given out */
-	uint64_t
-		segment_at; /* first token of the current run of one topic in one sequence: the context starts anew there */
+	/* first token of the current run of one topic in one sequence: the context starts anew there */
+	uint64_t segment_at;
 	uint64_t next_switch;
 	uint32_t topic, topic_sequence;
 	uint32_t sequence, position; /* of the next token; position may be one past the sequence's end */

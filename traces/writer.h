@@ -28,8 +28,8 @@ struct gm_block_written {
 
 struct gm_writer_options {
 	enum gm_trace_kind kind;
-	uint32_t
-		n_head; /* ranked experts a row, top_k ... n_expert; 0: min(max(32, top_k), n_expert). Top-k traces: top_k */
+	/* ranked experts a row, top_k ... n_expert; 0: min(max(32, top_k), n_expert). Top-k traces: top_k */
+	uint32_t n_head;
 	enum gm_tail tail;  /* GM_TAIL_NONE for top-k traces */
 	bool logprobs;      /* a log-probability stands beside every token */
 	bool predictions;   /* rows may carry a predicted set for prefetch [top_k] */
