@@ -56,6 +56,15 @@ void gm_csv_double(struct gm_csv_writer *csv, double value)
 		fputs(gm_format_double(value, text), csv->stream);
 }
 
+void gm_csv_doubles(struct gm_csv_writer *csv, const double *value, size_t n)
+{
+	char text[GM_NUMBER_TEXT];
+
+	begin_field(csv, n == 0);
+	for (size_t i = 0; i < n; i++)
+		fprintf(csv->stream, "%s%s", i ? ";" : "", gm_format_double(value[i], text));
+}
+
 void gm_csv_end_row(struct gm_csv_writer *csv)
 {
 	if (csv->blank) /* one empty field alone would read as an empty line */

@@ -17,7 +17,8 @@ struct gm_csv_writer {
 
 void gm_csv_text(struct gm_csv_writer *csv, const char *text); /* quoted where needed; NULL: an empty field */
 void gm_csv_uint(struct gm_csv_writer *csv, uint64_t value);
-void gm_csv_double(struct gm_csv_writer *csv, double value); /* full precision; NaN: an empty field */
+void gm_csv_double(struct gm_csv_writer *csv, double value);                   /* full precision; NaN: an empty field */
+void gm_csv_doubles(struct gm_csv_writer *csv, const double *value, size_t n); /* in one field, semicolons between them */
 void gm_csv_end_row(struct gm_csv_writer *csv);
 
 /* --- reading --- */

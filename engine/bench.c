@@ -107,8 +107,11 @@ static int make_points(struct work *w, struct gm_error *err)
 		struct gm_bench_point *point = &bench->point[bench->n_point];
 
 		point->turn = gm_alloc(bench->n_round, sizeof(*point->turn), err);
-		if (!point->turn)
-			return GM_ERR_MEMORY; /* n_point counts those before */
+		point->round_us = gm_alloc(bench->n_round, sizeof(*point->round_us), err);
+		if (!point->turn || !point->round_us) {
+			bench->n_point++; /* what is to be freed */
+			return GM_ERR_MEMORY;
+		}
 		if (bench->n_point == 0) {
 			point->result = (struct gm_result){.trace = "bench",
 							   .model = bench->model,
@@ -264,34 +267,41 @@ static int compare_turns(const void *a, const void *b)
 	return compare_doubles(&x->us, &y->us);
 }
 
-/* Ratios first, round by round: what disturbed the machine disturbed both. */
+/* What the rounds came to. ratio [n_round] is room. */
+static void sum_up_point(const struct gm_bench *bench, struct gm_bench_point *point, double *ratio)
+{
+	struct gm_bench_turn *turn = point->turn;
+	uint32_t n = bench->n_round;
+
+	for (uint32_t r = 0; r < n; r++) {
+		point->round_us[r] = turn[r].us;
+		ratio[r] = turn[r].us / bench->point[0].round_us[r]; /* what disturbed the machine disturbed both */
+	}
+	qsort(ratio, n, sizeof(*ratio), compare_doubles);
+	if (bench->only == GM_BENCH_BOTH)
+		point->ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
+	qsort(turn, n, sizeof(*turn), compare_turns);
+	point->median_us = (turn[(n - 1) / 2].us + turn[n / 2].us) / 2;
+	point->min_us = turn[0].us;
+	point->max_us = turn[n - 1].us;
+	point->stats = turn[(n - 1) / 2].stats;
+	point->stats_us = turn[(n - 1) / 2].us;
+}
+
 static int sum_up(struct gm_bench *bench, struct gm_error *err)
 {
-	uint32_t n = bench->n_round;
-	double *ratio = gm_alloc(n, sizeof(*ratio), err);
+	double *ratio = gm_alloc(bench->n_round, sizeof(*ratio), err);
 
 	if (!ratio)
 		return GM_ERR_MEMORY;
 	for (size_t i = 0; i < bench->n_point; i++) {
-		for (uint32_t r = 0; r < n; r++)
-			ratio[r] = bench->point[i].turn[r].us / bench->point[0].turn[r].us;
-		qsort(ratio, n, sizeof(*ratio), compare_doubles);
-		bench->point[i].ratio =
-			bench->only == GM_BENCH_BOTH ? (ratio[(n - 1) / 2] + ratio[n / 2]) / 2 : (double)NAN;
-	}
-	free(ratio);
-	for (size_t i = 0; i < bench->n_point; i++) {
 		struct gm_bench_point *point = &bench->point[i];
 
-		qsort(point->turn, n, sizeof(*point->turn), compare_turns);
-		point->median_us = (point->turn[(n - 1) / 2].us + point->turn[n / 2].us) / 2;
-		point->min_us = point->turn[0].us;
-		point->max_us = point->turn[n - 1].us;
-		point->stats = point->turn[(n - 1) / 2].stats;
-		point->stats_us = point->turn[(n - 1) / 2].us;
-		if (point->error.code || !has_turn(bench, i))
-			point->ratio = point->median_us = point->min_us = point->max_us = (double)NAN;
+		point->ratio = point->median_us = point->min_us = point->max_us = (double)NAN;
+		if (!point->error.code && has_turn(bench, i))
+			sum_up_point(bench, point, ratio);
 	}
+	free(ratio);
 	return GM_OK;
 }
 
@@ -328,8 +338,10 @@ out:
 
 void gm_bench_free(struct gm_bench *bench)
 {
-	for (size_t i = 0; i < bench->n_point; i++)
+	for (size_t i = 0; i < bench->n_point; i++) {
 		free(bench->point[i].turn);
+		free(bench->point[i].round_us);
+	}
 	free(bench->point);
 	memset(bench, 0, sizeof(*bench));
 }
@@ -376,6 +388,7 @@ static void write_point(struct gm_csv_writer *csv, const struct gm_bench *bench,
 	gm_csv_double(csv, point->median_us);
 	gm_csv_double(csv, point->min_us);
 	gm_csv_double(csv, point->max_us);
+	gm_csv_doubles(csv, point->round_us, isnan(point->median_us) ? 0 : bench->n_round);
 	gm_csv_double(csv, point->ratio);
 	gm_csv_double(csv, point->stats.compute_us / n);
 	gm_csv_double(csv, point->stats.copy_us / n);
@@ -386,9 +399,9 @@ static void write_point(struct gm_csv_writer *csv, const struct gm_bench *bench,
 
 int gm_bench_write(const char *path, const struct gm_bench *bench, struct gm_error *err)
 {
-	static const char *const names[] = {"rounds",          "measured_us",    "measured_us_min",
-					    "measured_us_max", "ratio_to_stock", "experts_us",
-					    "wait_us",         "device_bytes",   "gpu_bytes"};
+	static const char *const names[] = {
+		"rounds",         "measured_us", "measured_us_min", "measured_us_max", "measured_us_rounds",
+		"ratio_to_stock", "experts_us",  "wait_us",         "device_bytes",    "gpu_bytes"};
 	struct gm_output output;
 	struct gm_csv_writer csv = {0};
 

@@ -28,7 +28,8 @@ struct gm_bench_point {
 	const struct gm_settings *settings; /* NULL: no cache */
 	struct gm_error error;              /* why this point is impossible */
 	struct gm_result result;            /* settings and counters of the last round */
-	double median_us, min_us, max_us;   /* a token's, of all rounds; those of the warm-up are left out */
+	double *round_us;                   /* [n_round] a token's, of every round; those of the warm-up are left out */
+	double median_us, min_us, max_us;   /* of all rounds */
 	double ratio;                       /* to no cache: the median of the rounds' ratios */
 	struct gm_engine_stats stats;       /* of the median round's counted tokens, the lower one's of two */
 	double stats_us;                    /* that round's own time a token */

@@ -153,12 +153,32 @@ static void test_write(void **state)
 	check_read(got, strlen(got), "plain text|a,\"b\"||18446744073709551615|0.1|;;|two\nlines;");
 }
 
+static void test_write_lists(void **state)
+{
+	const double value[] = {0.1, 2, -3.5};
+	struct gm_csv_writer csv = {.stream = tmpfile()};
+	char got[64];
+
+	(void)state;
+	assert_non_null(csv.stream);
+	gm_csv_doubles(&csv, value, 3);
+	gm_csv_doubles(&csv, value, 0);
+	gm_csv_doubles(&csv, value + 1, 1);
+	gm_csv_end_row(&csv);
+	gm_csv_doubles(&csv, NULL, 0);
+	gm_csv_end_row(&csv);
+	rewind(csv.stream);
+	got[fread(got, 1, sizeof(got) - 1, csv.stream)] = '\0';
+	assert_string_equal(got, "0.1;2;-3.5,,2\n\"\"\n");
+	fclose(csv.stream);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_read),         cmocka_unit_test(test_read_errors),
 		cmocka_unit_test(test_row_too_long), cmocka_unit_test(test_lines_and_many_fields),
-		cmocka_unit_test(test_write),
+		cmocka_unit_test(test_write),        cmocka_unit_test(test_write_lists),
 	};
 
 	return cmocka_run_group_tests_name("base/csv", tests, NULL, NULL);
