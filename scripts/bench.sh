@@ -78,7 +78,8 @@ END {
 		if (json == "yes")
 			printf "%s{\"name\": \"%s\", \"unit\": \"%s\", \"ns\": %.3f, \"instructions\": %s}", (i > 1 ? ", " : ""), name, unit[name], ns[name], (count < 0 ? "null" : sprintf("%.2f", count))
 		else
-			printf "%-36s %12.2f %14s  a %s\n", name, ns[name], (count < 0 ? "-" : sprintf("%.1f", count)), unit[name]
+			printf "%-36s %12.2f %14s  %s %s\n", name, ns[name], (count < 0 ? "-" : sprintf("%.1f", count)),
+				(unit[name] ~ /^a/ ? "an" : "a"), unit[name]
 	}
 	if (json == "yes") print "]}"
 }' "$work/count" "$work/counted" "$work/time"

@@ -328,6 +328,34 @@ static void bench_next_use(struct gm_trace *trace, const char *name, int rounds)
 	printf("%s\t%llu\tlookup\t%.4f\n", name, (unsigned long long)lookups, (best - decode) * 1e9 / (double)lookups);
 }
 
+/* What the processor gives just now: additions that wait for each other take a cycle each. Where it is slowed down, or a core is shared with
+ * neighbours, this line grows with the others. */
+static void bench_cycle(const char *name, int rounds)
+{
+	const uint32_t n = 1u << 26;
+	double best = 0;
+
+	for (int i = 0; i < rounds; i++) {
+		double before = cpu_s();
+		uint64_t sum = 0, step = 1;
+
+		for (uint32_t j = 0; j < n; j += 4) {
+			__asm__ volatile("" : "+r"(step)); /* not known, so that they cannot be done at once */
+			sum += step;
+			__asm__ volatile("" : "+r"(sum));
+			sum += step;
+			__asm__ volatile("" : "+r"(sum));
+			sum += step;
+			__asm__ volatile("" : "+r"(sum));
+			sum += step;
+			__asm__ volatile("" : "+r"(sum));
+		}
+		before = cpu_s() - before;
+		best = i == 0 || before < best ? before : best;
+	}
+	printf("%s\t%u\taddition\t%.4f\n", name, n, best * 1e9 / n);
+}
+
 int main(int argc, char **argv)
 {
 	const char *only = NULL;
@@ -350,6 +378,8 @@ int main(int argc, char **argv)
 			argc > 1 ? err.text : "no trace");
 		return 2;
 	}
+	if (!only && rounds > 1)
+		bench_cycle("a cycle, by additions in a chain", rounds);
 	for (size_t i = 0; i < N_SCENARIO; i++)
 		if (!only || strstr(scenarios[i].name, only))
 			bench(trace, &scenarios[i], rounds, max_n);
