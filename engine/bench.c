@@ -273,13 +273,14 @@ static void sum_up_point(const struct gm_bench *bench, struct gm_bench_point *po
 	struct gm_bench_turn *turn = point->turn;
 	uint32_t n = bench->n_round;
 
-	for (uint32_t r = 0; r < n; r++) {
+	for (uint32_t r = 0; r < n; r++)
 		point->round_us[r] = turn[r].us;
-		ratio[r] = turn[r].us / bench->point[0].round_us[r]; /* what disturbed the machine disturbed both */
-	}
-	qsort(ratio, n, sizeof(*ratio), compare_doubles);
-	if (bench->only == GM_BENCH_BOTH)
+	if (bench->only == GM_BENCH_BOTH) {
+		for (uint32_t r = 0; r < n; r++) /* what disturbed the machine disturbed both */
+			ratio[r] = point->round_us[r] / bench->point[0].round_us[r];
+		qsort(ratio, n, sizeof(*ratio), compare_doubles);
 		point->ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
+	}
 	qsort(turn, n, sizeof(*turn), compare_turns);
 	point->median_us = (turn[(n - 1) / 2].us + turn[n / 2].us) / 2;
 	point->min_us = turn[0].us;
